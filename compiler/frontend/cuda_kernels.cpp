@@ -408,20 +408,23 @@ std::string sample_graph(const std::string& path, const cuda::KernelShape& shape
     std::transform(out.begin(), out.end(), std::back_inserter(names), name_of);
     results = fmt::format("{}", fmt::join(names, ", "));
   }
-  const int64_t threads = shape.block[0];
+  // Of a kernel whose blocks and threads stand in one line.
+  std::string guess;
+  if (shape.block[1] == 1 && shape.block[2] == 1 && shape.grid[1] == 1 && shape.grid[2] == 1)
+    guess = fmt::format(" A guess:\n#   writes = {{{0}: [[{1} * bx, {1} * bx + {1}]]}}",
+                        !out.empty()      ? name_of(out[0])
+                        : !states.empty() ? states[0]
+                                          : "y",
+                        shape.block[0]);
   return fmt::format(
       "# A graph with kernel '{}' of {}. Shapes, grid and numbers are guesses, to be filled in{}.\n"
       "# What is updated rather than written is a state, and stands among the inputs, too.\n"
-      "# Blocks run side by side where 'reads' and 'writes' say what each touches. A guess:\n"
-      "#   writes = {{{}: [[{} * bx, {} * bx + {}]]}}\n{}"
+      "# Blocks run side by side where 'reads' and 'writes' say what each touches.{}\n{}"
       "graph {} {{\n{}  {} = cuda({}source = {}, kernel = {}{},\n"
       "    grid = [{}], block = [{}]{}, args = [{}])\n}}\n",
-      shape.name, path, shape.launched ? "; the block is that of a launch in the file" : "",
-      !out.empty()      ? name_of(out[0])
-      : !states.empty() ? states[0]
-                        : "y",
-      threads, threads, threads, notes, plain, inputs, results, in, print_quoted(path), kernel,
-      options, extents_text(shape.grid), extents_text(shape.block),
+      shape.name, path, shape.launched ? "; the block is that of a launch in the file" : "", guess,
+      notes, plain, inputs, results, in, print_quoted(path), kernel, options,
+      extents_text(shape.grid), extents_text(shape.block),
       shape.shared > 0 ? fmt::format(", shared = {}", shape.shared) : "", args);
 }
 

@@ -6,9 +6,12 @@
 #include <cstring>
 #include <exception>
 #include <initializer_list>
+#include <limits>
 #include <new>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "maco/maco.h"
@@ -17,6 +20,8 @@
 struct maco_error {
   maco_code code;
   std::string message;
+  std::vector<maco::Diagnostic> diagnostics;
+  std::optional<maco::StoppedTask> stopped;
 };
 struct maco_graph {
   maco::Graph graph;
@@ -34,11 +39,16 @@ static_assert(static_cast<int>(maco::DType::U8) == MACO_U8);
 static_assert(static_cast<int>(maco::TensorKind::Output) == MACO_OUTPUT);
 static_assert(static_cast<int>(maco::Device::Cpu) == MACO_CPU);
 
-void set_error(maco_error** error, maco_code code, const std::string& message) noexcept {
+void set_error(maco_error** error, maco_code code, const std::string& message,
+               const std::vector<maco::Diagnostic>& diagnostics = {},
+               const std::optional<maco::StoppedTask>& stopped = {}) noexcept {
   if (!error) return;
-  *error = new (std::nothrow) maco_error{code, {}};
+  *error = new (std::nothrow) maco_error{code, {}, {}, {}};
   try {
-    if (*error) (*error)->message = message;
+    if (!*error) return;
+    (*error)->message = message;
+    (*error)->diagnostics = diagnostics;
+    (*error)->stopped = stopped;
   } catch (const std::bad_alloc&) {
     (*error)->code = MACO_INTERNAL;
   }
@@ -56,7 +66,7 @@ maco_code code_of(maco::ErrorCode code) {
 }
 
 maco_code fail(maco_error** error, const maco::Error& e) {
-  set_error(error, code_of(e.code), e.message);
+  set_error(error, code_of(e.code), e.message, e.diagnostics, e.stopped);
   return code_of(e.code);
 }
 maco_code fail(maco_error** error, const char* why) {
@@ -120,9 +130,23 @@ bool take_options(const Options* given, Options& made, std::initializer_list<siz
 }
 // No padding at the end, where a caller has what was never set, and a field may come later.
 static_assert(sizeof(maco_compile_options) ==
-              offsetof(maco_compile_options, define_count) + sizeof(size_t));
+              offsetof(maco_compile_options, max_warnings) + sizeof(int64_t));
 static_assert(sizeof(maco_session_options) ==
-              offsetof(maco_session_options, peer_memory) + sizeof(const char*));
+              offsetof(maco_session_options, progress_data) + sizeof(void*));
+static_assert(static_cast<int>(maco::Diagnostic::Severity::Note) == MACO_SEVERITY_NOTE);
+// Number `index` of them.
+maco_code give_diagnostic(const std::vector<maco::Diagnostic>& all, size_t index,
+                          maco_diagnostic* out) {
+  if (!out || out->size != sizeof *out || index >= all.size()) return MACO_INVALID_ARGUMENT;
+  const maco::Diagnostic& d = all[index];
+  out->severity = static_cast<maco_severity>(d.severity);
+  out->line = d.line;
+  out->column = d.column;
+  out->reserved = 0;
+  out->file = d.file.c_str();
+  out->message = d.message.c_str();
+  return MACO_OK;
+}
 /// False if one of them is NULL.
 bool take_list(const char* const* texts, size_t count, std::vector<std::string>& list) {
   for (size_t i = 0; i < count; ++i) {
@@ -148,6 +172,24 @@ const char* maco_error_message(const maco_error* error) {
   return error ? error->message.c_str() : "";
 }
 void maco_error_free(maco_error* error) { delete error; }
+size_t maco_error_diagnostics(const maco_error* error) {
+  return error ? error->diagnostics.size() : 0;
+}
+maco_code maco_error_diagnostic(const maco_error* error, size_t index,
+                                maco_diagnostic* diagnostic) {
+  return error ? give_diagnostic(error->diagnostics, index, diagnostic) : MACO_INVALID_ARGUMENT;
+}
+maco_code maco_error_stopped(const maco_error* error, maco_stopped* stopped) {
+  if (!error || !error->stopped || !stopped || stopped->size != sizeof *stopped)
+    return MACO_INVALID_ARGUMENT;
+  stopped->rank = error->stopped->rank;
+  stopped->reserved = 0;
+  stopped->task = error->stopped->task.c_str();
+  stopped->event = error->stopped->event.c_str();
+  stopped->expected = error->stopped->expected;
+  stopped->seen = error->stopped->seen;
+  return MACO_OK;
+}
 void maco_string_free(char* string) { std::free(string); }
 
 maco_graph* maco_graph_parse(const char* text, const char* name, maco_error** error) {
@@ -201,7 +243,8 @@ maco_kernel* maco_compile(const maco_graph* graph, const maco_compile_options* o
     if (options) {
       maco_compile_options given;
       constexpr size_t without_folders = offsetof(maco_compile_options, include_folders);
-      if (!take_options(options, given, {without_folders}))
+      constexpr size_t without_warnings = offsetof(maco_compile_options, max_warnings);
+      if (!take_options(options, given, {without_folders, without_warnings}))
         return wrong_size("maco_compile_options");
       if (!take_list(given.include_folders, given.include_folder_count, made.include_folders) ||
           !take_list(given.defines, given.define_count, made.defines))
@@ -213,6 +256,9 @@ maco_kernel* maco_compile(const maco_graph* graph, const maco_compile_options* o
       made.fuse = given.no_fuse == 0;
       made.prune = given.no_prune == 0;
       made.packets = given.no_packets == 0;
+      if (given.max_warnings != 0)
+        made.max_warnings = static_cast<int>(
+            std::clamp<int64_t>(given.max_warnings, 0, std::numeric_limits<int>::max()));
     }
     return maco::compile(graph->graph, made);
   });
@@ -231,6 +277,41 @@ const char* maco_kernel_report(const maco_kernel* kernel) {
   return kernel ? kernel->kernel.report().c_str() : "";
 }
 int maco_kernel_world(const maco_kernel* kernel) { return kernel ? kernel->kernel.world() : 0; }
+const char* maco_kernel_name(const maco_kernel* kernel) {
+  return kernel ? kernel->kernel.name().c_str() : "";
+}
+const char* maco_kernel_target(const maco_kernel* kernel) {
+  return kernel ? kernel->kernel.target().c_str() : "";
+}
+size_t maco_kernel_warnings(const maco_kernel* kernel) {
+  return kernel ? kernel->kernel.warnings().size() : 0;
+}
+maco_code maco_kernel_warning(const maco_kernel* kernel, size_t index,
+                              maco_diagnostic* diagnostic) {
+  return kernel ? give_diagnostic(kernel->kernel.warnings(), index, diagnostic)
+                : MACO_INVALID_ARGUMENT;
+}
+int maco_kernel_variables(const maco_kernel* kernel) {
+  return kernel ? static_cast<int>(kernel->kernel.dims().size() + kernel->kernel.scalars().size())
+                : 0;
+}
+maco_code maco_kernel_variable(const maco_kernel* kernel, int index, maco_variable_info* info,
+                               maco_error** error) {
+  if (!kernel || !info) return fail(error, "the kernel or the result is NULL");
+  if (info->size != sizeof *info) return fail(error, wrong_size("maco_variable_info"));
+  if (index < 0 || index >= maco_kernel_variables(kernel))
+    return fail(error, "there is no such dim or scalar");
+  const auto& dims = kernel->kernel.dims();
+  const auto at = static_cast<size_t>(index);
+  const bool is_dim = at < dims.size();
+  const maco::VariableInfo& v = is_dim ? dims[at] : kernel->kernel.scalars()[at - dims.size()];
+  info->name = v.name.c_str();
+  info->lowest = v.lowest;
+  info->highest = v.highest;
+  info->is_dim = is_dim ? 1 : 0;
+  info->reserved = 0;
+  return MACO_OK;
+}
 int maco_kernel_tensors(const maco_kernel* kernel) {
   return kernel ? static_cast<int>(kernel->kernel.tensors().size()) : 0;
 }
@@ -258,13 +339,20 @@ maco_session* maco_session_open(const maco_kernel* kernel, const maco_session_op
       maco_session_options given;
       constexpr size_t without_processes = offsetof(maco_session_options, process_a_rank);
       constexpr size_t without_memory = offsetof(maco_session_options, peer_memory);
-      if (!take_options(options, given, {without_processes, without_memory}))
+      constexpr size_t without_profile = offsetof(maco_session_options, profile);
+      if (!take_options(options, given, {without_processes, without_memory, without_profile}))
         return wrong_size("maco_session_options");
       made.device = given.device == MACO_CPU ? maco::Device::Cpu : maco::Device::Cuda;
       if (given.ranks_per_gpu != 0) made.ranks_per_gpu = given.ranks_per_gpu;
       if (given.timeout_ms != 0) made.timeout = std::chrono::milliseconds(given.timeout_ms);
       made.process_a_rank = given.process_a_rank != 0;
       if (given.peer_memory) made.peer_memory = given.peer_memory;
+      made.profile = given.profile != 0;
+      if (given.has_order != 0) made.order = given.order;
+      if (given.progress)
+        made.progress = [tell = given.progress, data = given.progress_data](std::string_view what) {
+          tell(data, std::string(what).c_str());
+        };
     }
     return maco::Session::open(kernel->kernel, made);
   });
@@ -307,6 +395,19 @@ maco_code maco_session_read(const maco_session* session, int rank, const char* t
   if (!session || !tensor || !to) return fail(error, "an argument is NULL");
   return call(error, [&] { return session->session.read(rank, tensor, to, bytes); });
 }
+maco_code maco_session_write_at(maco_session* session, int rank, const char* tensor, int64_t offset,
+                                const void* from, int64_t bytes, maco_error** error) {
+  if (!session || !tensor || !from) return fail(error, "an argument is NULL");
+  return call(error, [&] { return session->session.write(rank, tensor, from, bytes, offset); });
+}
+maco_code maco_session_read_at(const maco_session* session, int rank, const char* tensor,
+                               int64_t offset, void* to, int64_t bytes, maco_error** error) {
+  if (!session || !tensor || !to) return fail(error, "an argument is NULL");
+  return call(error, [&] { return session->session.read(rank, tensor, to, bytes, offset); });
+}
+int maco_session_is_here(const maco_session* session, int rank) {
+  return session && session->session.is_here(rank) ? 1 : 0;
+}
 maco_code maco_session_run(maco_session* session, const maco_value* values, size_t count,
                            maco_error** error) {
   if (!session || (!values && count > 0)) return fail(error, "an argument is NULL");
@@ -336,6 +437,26 @@ maco_code maco_session_launch_at(maco_session* session, const maco_value* values
 maco_code maco_session_wait(maco_session* session, maco_error** error) {
   if (!session) return fail(error, "the session is NULL");
   return call(error, [&] { return session->session.wait(); });
+}
+maco_code maco_session_ended(maco_session* session, int* all, maco_error** error) {
+  if (!session || !all) return fail(error, "an argument is NULL");
+  return call(error, [&]() -> maco::Status {
+    const auto ended = session->session.ended();
+    if (!ended) return ended.error();
+    *all = *ended ? 1 : 0;
+    return {};
+  });
+}
+maco_code maco_session_profile(const maco_session* session, char** table, char** trace,
+                               maco_error** error) {
+  if (!session) return fail(error, "the session is NULL");
+  return call(error, [&]() -> maco::Status {
+    const auto profile = session->session.profile();
+    if (!profile) return profile.error();
+    if (table) *table = strdup(profile->table.c_str());
+    if (trace) *trace = strdup(profile->trace.c_str());
+    return {};
+  });
 }
 maco_code maco_session_bench(maco_session* session, const maco_value* values, size_t count,
                              int launches, double* microseconds, maco_error** error) {

@@ -44,7 +44,10 @@ Error error(ErrorCode code, std::string message) { return {code, std::move(messa
 
 Status status_of(const runtime::Status& status, ErrorCode code) {
   if (status) return {};
-  return error(code, status.message);
+  Error made = error(code, status.message);
+  if (const auto& s = status.stopped)
+    made.stopped = StoppedTask{s->rank, s->task, s->event, s->expected, s->seen};
+  return made;
 }
 
 }  // namespace maco

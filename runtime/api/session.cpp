@@ -124,6 +124,9 @@ Result<Session> Session::open(const Kernel& kernel, const SessionOptions& option
   all.peer_memory = options.peer_memory;
   if (!options.peer_memory.empty() && options.device == Device::Cpu)
     return error(ErrorCode::InvalidArgument, "whose memory ranks share is a choice on GPUs");
+  if (options.profile && options.order)
+    return error(ErrorCode::InvalidArgument,
+                 "tasks that take turns in an order have no times: profile without one");
   if (options.profile) {
     if (!kernel.data().program)
       return error(ErrorCode::InvalidArgument,
@@ -230,20 +233,24 @@ Result<void*> Session::address(int rank, std::string_view tensor) const {
   return state_->session->address(rank, *at);
 }
 
-Status Session::write(int rank, std::string_view tensor, const void* from, int64_t bytes) {
+Status Session::write(int rank, std::string_view tensor, const void* from, int64_t bytes,
+                      int64_t offset) {
   const Result<size_t> at = state_->find(rank, tensor);
   if (!at) return at.error();
-  if (bytes < 0 || (bytes > 0 && !from))
-    return error(ErrorCode::InvalidArgument, "a negative size, or a null pointer");
-  return refused(state_->session->write(rank, *at, from, static_cast<size_t>(bytes)));
+  if (bytes < 0 || offset < 0 || (bytes > 0 && !from))
+    return error(ErrorCode::InvalidArgument, "a negative size or offset, or a null pointer");
+  return refused(state_->session->write_at(rank, *at, static_cast<size_t>(offset), from,
+                                           static_cast<size_t>(bytes)));
 }
 
-Status Session::read(int rank, std::string_view tensor, void* to, int64_t bytes) const {
+Status Session::read(int rank, std::string_view tensor, void* to, int64_t bytes,
+                     int64_t offset) const {
   const Result<size_t> at = state_->find(rank, tensor);
   if (!at) return at.error();
-  if (bytes < 0 || (bytes > 0 && !to))
-    return error(ErrorCode::InvalidArgument, "a negative size, or a null pointer");
-  return refused(state_->session->read(rank, *at, to, static_cast<size_t>(bytes)));
+  if (bytes < 0 || offset < 0 || (bytes > 0 && !to))
+    return error(ErrorCode::InvalidArgument, "a negative size or offset, or a null pointer");
+  return refused(state_->session->read_at(rank, *at, static_cast<size_t>(offset), to,
+                                          static_cast<size_t>(bytes)));
 }
 
 Status Session::run(const Values& values) {

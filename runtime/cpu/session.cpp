@@ -235,8 +235,8 @@ class CpuSessionImpl final : public CpuSession {
   void* address(int rank, size_t tensor) const override {
     return is_here(rank) ? at(rank).tensor_pointers[tensor] : nullptr;
   }
-  Status write(int rank, size_t tensor, const void* data, size_t bytes) override;
-  Status read(int rank, size_t tensor, void* data, size_t bytes) override;
+  Status write_at(int rank, size_t tensor, size_t offset, const void* data, size_t bytes) override;
+  Status read_at(int rank, size_t tensor, size_t offset, void* data, size_t bytes) override;
   Status launch(const LaunchValues& values) override { return launch(values, {}); }
   Status bench(const LaunchValues& values, int launches, double& median_us) override;
   Status enqueue(const LaunchValues& values, const LaunchAddresses& addresses,
@@ -269,7 +269,7 @@ class CpuSessionImpl final : public CpuSession {
   // What the launch came to on all ranks. `story`: what went wrong here besides reports.
   Status conclude(const LaunchValues& values, std::string story);
   // Whether there is memory to copy from or to.
-  Status check_copy(int rank, size_t tensor, size_t bytes) const;
+  Status check_copy(int rank, size_t tensor, size_t offset, size_t bytes) const;
   Status launch(const LaunchValues& values, const LaunchAddresses& addresses);
   Status set_values(const LaunchValues& values, const LaunchAddresses& addresses = {});
   // Has the launch number itself, and find values in memory.
@@ -337,8 +337,8 @@ class CpuSessionImpl final : public CpuSession {
   std::string damage_;  // a line each
 };
 
-Status CpuSessionImpl::check_copy(int rank, size_t tensor, size_t bytes) const {
-  if (Status s = check_range(manifest_, rank, tensor, bytes); !s) return s;
+Status CpuSessionImpl::check_copy(int rank, size_t tensor, size_t offset, size_t bytes) const {
+  if (Status s = check_range(manifest_, rank, tensor, offset, bytes); !s) return s;
   if (Status s = check_here(rank); !s) return s;
   if (address(rank, tensor)) return {};
   return Status::failure(fmt::format("'{}' has no memory yet", manifest_.tensors[tensor].name));
@@ -365,15 +365,18 @@ Status CpuSessionImpl::allocate(int rank, size_t tensor) {
   return {};
 }
 
-Status CpuSessionImpl::write(int rank, size_t tensor, const void* data, size_t bytes) {
-  if (Status s = check_copy(rank, tensor, bytes); !s) return s;
-  if (bytes > 0) std::memcpy(at(rank).tensor_pointers[tensor], data, bytes);
+Status CpuSessionImpl::write_at(int rank, size_t tensor, size_t offset, const void* data,
+                                size_t bytes) {
+  if (Status s = check_copy(rank, tensor, offset, bytes); !s) return s;
+  if (bytes > 0)
+    std::memcpy(static_cast<char*>(at(rank).tensor_pointers[tensor]) + offset, data, bytes);
   return {};
 }
 
-Status CpuSessionImpl::read(int rank, size_t tensor, void* data, size_t bytes) {
-  if (Status s = check_copy(rank, tensor, bytes); !s) return s;
-  if (bytes > 0) std::memcpy(data, at(rank).tensor_pointers[tensor], bytes);
+Status CpuSessionImpl::read_at(int rank, size_t tensor, size_t offset, void* data, size_t bytes) {
+  if (Status s = check_copy(rank, tensor, offset, bytes); !s) return s;
+  if (bytes > 0)
+    std::memcpy(data, static_cast<const char*>(at(rank).tensor_pointers[tensor]) + offset, bytes);
   return {};
 }
 
@@ -728,7 +731,10 @@ Status CpuSessionImpl::conclude(const LaunchValues& values, std::string story) {
     story = stopped + (story.empty() ? "" : "\n") + story;
   }
   if (!story.empty() && options_.group) needs_reset_ = true;
-  return story.empty() ? Status{} : Status::failure(story);
+  if (story.empty()) return {};
+  Status failed = Status::failure(story);
+  failed.stopped = first_stopped(manifest_, reports);
+  return failed;
 }
 
 Status CpuSessionImpl::enqueue(const LaunchValues& values, const LaunchAddresses& addresses,

@@ -389,15 +389,17 @@ Status CudaRank::reset(uint32_t epoch) {
   return check(driver_.stream_synchronize(stream_), "reset");
 }
 
-Status CudaRank::write(size_t tensor, const void* data, size_t bytes) {
+Status CudaRank::write(size_t tensor, size_t offset, const void* data, size_t bytes) {
   MACO_TRY(make_current());
-  MACO_TRY(check(driver_.to_device(tensors_[tensor], data, bytes, stream_), "copy to the GPU"));
+  MACO_TRY(
+      check(driver_.to_device(tensors_[tensor] + offset, data, bytes, stream_), "copy to the GPU"));
   return check(driver_.stream_synchronize(stream_), "copy to the GPU");
 }
 
-Status CudaRank::read(size_t tensor, void* data, size_t bytes) {
+Status CudaRank::read(size_t tensor, size_t offset, void* data, size_t bytes) {
   MACO_TRY(make_current());
-  MACO_TRY(check(driver_.to_host(data, tensors_[tensor], bytes, stream_), "copy from the GPU"));
+  MACO_TRY(
+      check(driver_.to_host(data, tensors_[tensor] + offset, bytes, stream_), "copy from the GPU"));
   return check(driver_.stream_synchronize(stream_), "copy from the GPU");
 }
 

@@ -56,8 +56,8 @@ class CudaRank {
   /// Tells the kernel where the tensors live, if that has changed. All must live somewhere. Waits
   /// for it.
   Status place_tensors();
-  Status write(size_t tensor, const void* data, size_t bytes);
-  Status read(size_t tensor, void* data, size_t bytes);
+  Status write(size_t tensor, size_t offset, const void* data, size_t bytes);
+  Status read(size_t tensor, size_t offset, void* data, size_t bytes);
   /// Of the last launch.
   Status read_stamps(RankStamps& stamps);
 

@@ -59,8 +59,8 @@ class CudaSession : public Session {
     // NOLINTNEXTLINE(performance-no-int-to-ptr): device memory, never looked at here
     return reinterpret_cast<void*>(ranks_[static_cast<size_t>(rank - first_)]->tensor(tensor));
   }
-  Status write(int rank, size_t tensor, const void* data, size_t bytes) override;
-  Status read(int rank, size_t tensor, void* data, size_t bytes) override;
+  Status write_at(int rank, size_t tensor, size_t offset, const void* data, size_t bytes) override;
+  Status read_at(int rank, size_t tensor, size_t offset, void* data, size_t bytes) override;
   Status launch(const LaunchValues& values) override;
   Status bench(const LaunchValues& values, int launches, double& median_us) override;
   Status enqueue(const LaunchValues& values, const LaunchAddresses& addresses,
@@ -102,7 +102,7 @@ class CudaSession : public Session {
   Status synchronize() {
     return on_all([&](int r) { return at(r).synchronize(); });
   }
-  Status check_copy(int rank, size_t tensor, size_t bytes) const;
+  Status check_copy(int rank, size_t tensor, size_t offset, size_t bytes) const;
   // Launches of graphs begin without a call here: tells them where tensors live now, unless a
   // launch runs that was told before.
   Status place_for_graphs();
@@ -321,9 +321,9 @@ bool CudaSession::any_report() const {
                      [](const auto& rank) { return cause_of(rank->reports()).state != 0; });
 }
 
-Status CudaSession::check_copy(int rank, size_t tensor, size_t bytes) const {
+Status CudaSession::check_copy(int rank, size_t tensor, size_t offset, size_t bytes) const {
   if (!dead_.empty()) return Status::failure(dead_);
-  MACO_TRY(check_range(manifest_, rank, tensor, bytes));
+  MACO_TRY(check_range(manifest_, rank, tensor, offset, bytes));
   MACO_TRY(check_here(rank));
   if (address(rank, tensor)) return {};
   return Status::failure(fmt::format("'{}' has no memory yet", manifest_.tensors[tensor].name));
@@ -352,16 +352,17 @@ Status CudaSession::allocate(int rank, size_t tensor) {
   return address(rank, tensor) ? Status{} : at(rank).allocate_tensor(tensor);
 }
 
-Status CudaSession::write(int rank, size_t tensor, const void* data, size_t bytes) {
+Status CudaSession::write_at(int rank, size_t tensor, size_t offset, const void* data,
+                             size_t bytes) {
   const cuda::ContextGuard guard(*driver_);
-  MACO_TRY(check_copy(rank, tensor, bytes));
-  return bytes == 0 ? Status{} : at(rank).write(tensor, data, bytes);
+  MACO_TRY(check_copy(rank, tensor, offset, bytes));
+  return bytes == 0 ? Status{} : at(rank).write(tensor, offset, data, bytes);
 }
 
-Status CudaSession::read(int rank, size_t tensor, void* data, size_t bytes) {
+Status CudaSession::read_at(int rank, size_t tensor, size_t offset, void* data, size_t bytes) {
   const cuda::ContextGuard guard(*driver_);
-  MACO_TRY(check_copy(rank, tensor, bytes));
-  return bytes == 0 ? Status{} : at(rank).read(tensor, data, bytes);
+  MACO_TRY(check_copy(rank, tensor, offset, bytes));
+  return bytes == 0 ? Status{} : at(rank).read(tensor, offset, data, bytes);
 }
 
 Status CudaSession::set_values(const LaunchValues& values, const LaunchAddresses& addresses) {
@@ -431,6 +432,7 @@ Status CudaSession::conclude(std::vector<Status> statuses) {
   const std::string story = explain_reports(manifest_, reports, options_.timeout_ms);
   if (!story.empty())
     status = Status::failure(status.message.empty() ? story : status.message + "\n" + story);
+  status.stopped = first_stopped(manifest_, reports);
   if (Status recovered = recover(); !recovered)
     dead_ = "nothing can be launched after this failure: " + status.message;
   return status;

@@ -109,15 +109,17 @@ bool explains(const Report& a, const Report& b) {
 
 }  // namespace
 
-Status check_range(const ir::Manifest& manifest, int rank, size_t tensor, size_t bytes) {
+Status check_range(const ir::Manifest& manifest, int rank, size_t tensor, size_t offset,
+                   size_t bytes) {
   if (rank < 0 || rank >= manifest.world)
     return Status::failure(fmt::format("no rank {} of {}", rank, manifest.world));
   if (tensor >= manifest.tensors.size())
     return Status::failure(fmt::format("no tensor {} of {}", tensor, manifest.tensors.size()));
   const ir::ManifestTensor& t = manifest.tensors[tensor];
   const auto most = static_cast<size_t>(t.max_elements * ir::size_of(t.dtype));
-  if (bytes > most)
-    return Status::failure(fmt::format("'{}' has {} bytes, not {}", t.name, most, bytes));
+  if (offset > most || bytes > most - offset)
+    return Status::failure(fmt::format("'{}' has {} bytes, not {}{}", t.name, most, bytes,
+                                       offset == 0 ? "" : fmt::format(" behind {}", offset)));
   return {};
 }
 
@@ -293,8 +295,10 @@ std::string explain_report(const Manifest& m, int rank, const Report& r, uint64_
                      by < m.world ? fmt::format("rank {}", by) : "the host", task(m, r), what);
 }
 
-std::string explain_reports(const Manifest& m, std::span<const Report> reports,
-                            uint64_t timeout_ms) {
+namespace {
+
+// Causes come first.
+std::vector<size_t> by_cause(std::span<const Report> reports) {
   std::vector<size_t> ranks(reports.size());
   std::iota(ranks.begin(), ranks.end(), size_t{0});
   std::stable_sort(ranks.begin(), ranks.end(), [&](size_t a, size_t b) {
@@ -302,8 +306,27 @@ std::string explain_reports(const Manifest& m, std::span<const Report> reports,
     return !explains(reports[b], reports[a]) && reports[a].stopped_by == 0 &&
            reports[b].stopped_by != 0;
   });
+  return ranks;
+}
+
+}  // namespace
+
+std::optional<Stopped> first_stopped(const Manifest& m, std::span<const Report> reports) {
+  if (reports.empty()) return std::nullopt;
+  const size_t first = by_cause(reports).front();
+  const Report& r = reports[first];
+  if (r.state != 2) return std::nullopt;
+  const int rank = static_cast<int>(first);
+  if (r.kind == kBadIndex || r.kind == kWaitThreads || (r.kind >= kBadVariable && r.kind <= kSpent))
+    return Stopped{rank, r.kind == kBadIndex || r.kind == kWaitThreads ? op(m, r) : "", "",
+                   r.kind == kBadIndex ? r.limit : 0, r.index};
+  return Stopped{rank, task(m, r), awaited(m, rank, r), int64_t{r.expected}, int64_t{r.seen}};
+}
+
+std::string explain_reports(const Manifest& m, std::span<const Report> reports,
+                            uint64_t timeout_ms) {
   std::string out;
-  for (size_t rank : ranks) {
+  for (size_t rank : by_cause(reports)) {
     const std::string line = explain_report(m, static_cast<int>(rank), reports[rank], timeout_ms);
     if (!line.empty()) out += (out.empty() ? "" : "\n") + line;
   }

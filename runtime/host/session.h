@@ -90,9 +90,18 @@ class Session {
   virtual Status allocate(int rank, size_t tensor) = 0;
   /// Where it lives; nullptr: nowhere yet.
   virtual void* address(int rank, size_t tensor) const = 0;
-  /// Copies the first `bytes` bytes of a tensor, which lives somewhere. Not while launching.
-  virtual Status write(int rank, size_t tensor, const void* data, size_t bytes) = 0;
-  virtual Status read(int rank, size_t tensor, void* data, size_t bytes) = 0;
+  /// Copies `bytes` bytes of a tensor, which lives somewhere, from byte `offset` on. Not while
+  /// launching.
+  virtual Status write_at(int rank, size_t tensor, size_t offset, const void* data,
+                          size_t bytes) = 0;
+  virtual Status read_at(int rank, size_t tensor, size_t offset, void* data, size_t bytes) = 0;
+  /// The same of the first.
+  Status write(int rank, size_t tensor, const void* data, size_t bytes) {
+    return write_at(rank, tensor, 0, data, bytes);
+  }
+  Status read(int rank, size_t tensor, void* data, size_t bytes) {
+    return read_at(rank, tensor, 0, data, bytes);
+  }
   /// Runs all ranks once and waits for them. If a rank stops early, all do: the status tells which
   /// wait expired, on which rank, SM, task and event, what was expected and seen. The session can
   /// launch again afterwards (counters and slots are reset).
@@ -118,8 +127,9 @@ class Session {
   virtual Status stamps(std::vector<RankStamps>& ranks) = 0;
 };
 
-/// Whether `rank`, `tensor` and so many bytes of it are there.
-Status check_range(const ir::Manifest& manifest, int rank, size_t tensor, size_t bytes = 0);
+/// Whether `rank`, `tensor` and so many bytes of it are there, from byte `offset` on.
+Status check_range(const ir::Manifest& manifest, int rank, size_t tensor, size_t offset = 0,
+                   size_t bytes = 0);
 /// Whether memory at this address can be a tensor's.
 Status check_binding(const ir::Manifest& manifest, int rank, size_t tensor, const void* memory);
 /// A failure that names the first tensor that lives nowhere.
@@ -162,5 +172,7 @@ std::string explain_report(const ir::Manifest& manifest, int rank, const Report&
 /// One line for each rank that has a report (reports[r] is rank r's), causes before consequences.
 std::string explain_reports(const ir::Manifest& manifest, std::span<const Report> reports,
                             uint64_t timeout_ms = 0);
+/// What stopped first of them; nothing if none did, or its report isn't complete.
+std::optional<Stopped> first_stopped(const ir::Manifest& manifest, std::span<const Report> reports);
 
 }  // namespace maco::runtime

@@ -41,11 +41,11 @@ class VariantsSession final : public Session {
     return {};
   }
   void* address(int rank, size_t tensor) const override { return first().address(rank, tensor); }
-  Status write(int rank, size_t tensor, const void* data, size_t bytes) override {
-    return first().write(rank, tensor, data, bytes);
+  Status write_at(int rank, size_t tensor, size_t offset, const void* data, size_t bytes) override {
+    return first().write_at(rank, tensor, offset, data, bytes);
   }
-  Status read(int rank, size_t tensor, void* data, size_t bytes) override {
-    return first().read(rank, tensor, data, bytes);
+  Status read_at(int rank, size_t tensor, size_t offset, void* data, size_t bytes) override {
+    return first().read_at(rank, tensor, offset, data, bytes);
   }
   Status launch(const LaunchValues& values) override {
     MACO_TRY(choose(values, {}));

@@ -43,12 +43,58 @@ static void test_errors(void) {
   CHECK(!maco_kernel_from_source("int main;", &error));
   CHECK(failed(&error, MACO_INVALID_ARGUMENT, "//@maco"));
   CHECK(maco_session_run(NULL, NULL, 0, NULL) == MACO_INVALID_ARGUMENT);
+  maco_stopped stopped = {.size = sizeof stopped};
+  CHECK(!maco_graph_parse("graph", NULL, &error));
+  CHECK(maco_error_stopped(error, &stopped) == MACO_INVALID_ARGUMENT);
+  CHECK(failed(&error, MACO_INVALID_GRAPH, ""));
+  CHECK(maco_error_stopped(NULL, &stopped) == MACO_INVALID_ARGUMENT);
   CHECK(maco_error_code(NULL) == MACO_OK && maco_error_message(NULL)[0] == 0);
   maco_error_free(NULL);
   maco_graph_free(NULL);
   maco_kernel_free(NULL);
   maco_session_free(NULL);
   maco_string_free(NULL);
+}
+
+// What is wrong with a graph, and what a compiler warned of, piece by piece.
+static void test_diagnostics(void) {
+  maco_error* error = NULL;
+  CHECK(!maco_graph_parse("graph g {\n  output y = relu(x)\n  output z = reluu(y)\n}\n", "a.maco",
+                          &error));
+  maco_diagnostic d = {.size = sizeof d};
+  CHECK(maco_error_diagnostics(error) >= 1);
+  CHECK(maco_error_diagnostic(error, 0, &d) == MACO_OK);
+  CHECK(d.severity == MACO_SEVERITY_ERROR && strcmp(d.file, "a.maco") == 0 && d.line >= 2);
+  CHECK(d.column > 0 && strlen(d.message) > 0 && !strchr(d.message, '\n'));
+  CHECK(maco_error_diagnostic(error, maco_error_diagnostics(error), &d) == MACO_INVALID_ARGUMENT);
+  CHECK(maco_error_diagnostic(NULL, 0, &d) == MACO_INVALID_ARGUMENT);
+  d.size = 3;
+  CHECK(maco_error_diagnostic(error, 0, &d) == MACO_INVALID_ARGUMENT);
+  maco_error_free(error);
+  error = NULL;
+  CHECK(!maco_graph_read("/nonexisting", &error));
+  CHECK(maco_error_diagnostics(error) == 0 && maco_error_diagnostics(NULL) == 0);
+  maco_error_free(error);
+  error = NULL;
+  maco_graph* graph = maco_graph_parse(
+      "graph w {\n  input x : f32[4]\n  a = relu(x)\n  b = exp(x)\n  output y = silu(x)\n}\n", "w",
+      NULL);
+  maco_compile_options compile = {.size = sizeof compile, .target = "cpu", .max_warnings = -1};
+  maco_kernel* kernel = maco_compile(graph, &compile, &error);
+  CHECK(kernel && !error);
+  d.size = sizeof d;
+  CHECK(maco_kernel_warnings(kernel) == 2);
+  CHECK(maco_kernel_warning(kernel, 1, &d) == MACO_OK && d.line == 4 &&
+        d.severity == MACO_SEVERITY_WARNING);
+  CHECK(maco_kernel_warning(kernel, 2, &d) == MACO_INVALID_ARGUMENT);
+  maco_graph_free(graph);
+  maco_kernel_free(kernel);
+}
+
+static int told = 0;
+static void tell(void* data, const char* what) {
+  CHECK(data == &told && what);
+  ++told;
 }
 
 static void test_run(void) {
@@ -71,6 +117,18 @@ static void test_run(void) {
   maco_graph_free(graph);
 
   CHECK(maco_kernel_world(kernel) == 2 && maco_kernel_tensors(kernel) == 3);
+  CHECK(strcmp(maco_kernel_name(kernel), "c") == 0 &&
+        strcmp(maco_kernel_target(kernel), "cpu") == 0);
+  maco_variable_info variable = {.size = sizeof variable};
+  CHECK(maco_kernel_variables(kernel) == 2);
+  CHECK(maco_kernel_variable(kernel, 0, &variable, &error) == MACO_OK);
+  CHECK(strcmp(variable.name, "n") == 0 && variable.is_dim == 1);
+  CHECK(variable.lowest == 1 && variable.highest == 4);
+  CHECK(maco_kernel_variable(kernel, 1, &variable, &error) == MACO_OK);
+  CHECK(strcmp(variable.name, "s") == 0 && variable.is_dim == 0);
+  CHECK(variable.lowest == 1 && variable.highest == 2);
+  CHECK(maco_kernel_variable(kernel, 2, &variable, &error) == MACO_INVALID_ARGUMENT);
+  CHECK(failed(&error, MACO_INVALID_ARGUMENT, "no such dim"));
   CHECK(strstr(maco_kernel_source(kernel), "maco_kernel") &&
         strstr(maco_kernel_report(kernel), "mul"));
   maco_tensor_info info;
@@ -102,6 +160,23 @@ static void test_run(void) {
   float y[4] = {0};
   CHECK(maco_session_read(session, 1, "y", y, sizeof y, &error) == MACO_OK);
   CHECK(y[0] == 2 && y[3] == 8);
+  float part[2] = {0};
+  CHECK(maco_session_read_at(session, 1, "y", 8, part, sizeof part, &error) == MACO_OK);
+  CHECK(part[0] == y[2] && part[1] == y[3]);
+  part[0] = 9;
+  CHECK(maco_session_write_at(session, 0, "x", 4, part, 4, &error) == MACO_OK);
+  CHECK(maco_session_run(session, values, 2, &error) == MACO_OK);
+  CHECK(maco_session_read(session, 0, "y", y, sizeof y, &error) == MACO_OK);
+  CHECK(y[0] == 2 && y[1] == 18 && y[3] == 8);
+  CHECK(maco_session_write_at(session, 0, "x", 60, part, 8, &error) == MACO_INVALID_ARGUMENT);
+  CHECK(failed(&error, MACO_INVALID_ARGUMENT, "has 64 bytes, not 8 behind 60"));
+  CHECK(maco_session_read_at(session, 0, "x", -4, part, 4, &error) == MACO_INVALID_ARGUMENT);
+  CHECK(failed(&error, MACO_INVALID_ARGUMENT, "negative"));
+  CHECK(maco_session_is_here(session, 1) == 1 && maco_session_is_here(session, 2) == 0);
+  int all = 0;
+  CHECK(maco_session_ended(session, &all, &error) == MACO_OK && all == 1);
+  CHECK(maco_session_profile(session, NULL, NULL, &error) != MACO_OK);
+  CHECK(failed(&error, MACO_INVALID_ARGUMENT, "without stamps"));
   double microseconds = 0;
   CHECK(maco_session_bench(session, values, 2, 2, &microseconds, &error) == MACO_OK);
   CHECK(microseconds > 0);
@@ -115,6 +190,9 @@ static void test_run(void) {
   s_of[0] = s_of[1] = 3;
   CHECK(maco_session_launch_at(session, NULL, 0, &address, 1, NULL, &error) == MACO_OK);
   CHECK(maco_session_wait(session, &error) == MACO_RUN_FAILED);
+  maco_stopped stopped = {.size = sizeof stopped};
+  CHECK(maco_error_stopped(error, &stopped) == MACO_OK && stopped.seen == 3);
+  CHECK(stopped.rank == 0 && stopped.event[0] == 0);
   CHECK(failed(&error, MACO_RUN_FAILED, "scalar 's' is 3, but must be from 1 to 2"));
   CHECK(maco_session_launch_at(session, NULL, 0, NULL, 1, NULL, &error) == MACO_INVALID_ARGUMENT);
   CHECK(failed(&error, MACO_INVALID_ARGUMENT, "NULL"));
@@ -134,12 +212,40 @@ static void test_run(void) {
         maco_session_address(session, 1, "w", &error));
   CHECK(maco_session_address(other, 1, "x", &error) == NULL);
   maco_session_free(other);
+  maco_session_options stamped = {.size = sizeof stamped,
+                                  .device = MACO_CPU,
+                                  .profile = 1,
+                                  .has_order = 1,
+                                  .order = 7,
+                                  .progress = tell,
+                                  .progress_data = &told};
+  CHECK(!maco_session_open(kernel, &stamped, &error));
+  CHECK(failed(&error, MACO_INVALID_ARGUMENT, "in an order have no times"));
+  stamped.profile = 0;
+  other = maco_session_open(kernel, &stamped, &error);
+  CHECK(other && !error && told == 2);
+  CHECK(maco_session_allocate(other, &error) == MACO_OK);
+  CHECK(maco_session_run(other, values, 2, &error) == MACO_OK);
+  maco_session_free(other);
+  stamped.profile = 1;
+  stamped.has_order = 0;
+  other = maco_session_open(kernel, &stamped, &error);
+  CHECK(other && !error && told >= 2);
+  CHECK(maco_session_allocate(other, &error) == MACO_OK);
+  CHECK(maco_session_run(other, values, 2, &error) == MACO_OK);
+  char *table = NULL, *trace = NULL;
+  CHECK(maco_session_profile(other, &table, &trace, &error) == MACO_OK);
+  CHECK(table && strstr(table, "critical path") && trace && trace[0] == '[');
+  maco_string_free(table);
+  maco_string_free(trace);
+  maco_session_free(other);
   maco_kernel_free(kernel);
   maco_session_free(session);
 }
 
 int main(void) {
   test_errors();
+  test_diagnostics();
   test_run();
   if (failures == 0) printf("%s: all passed\n", maco_version());
   return failures == 0 ? EXIT_SUCCESS : EXIT_FAILURE;

@@ -5,7 +5,9 @@ that given to NVRTC and nvcc. Prints a line for each step and the reasons, most 
    kernel_survey.py FOLDER... [--macoc PATH] [-I DIR]... [-D NAME=VALUE]... [--steps read,graph,nvrtc,nvcc] [--jobs N] [--part K/N]
                     [--json FILE] [--keep FOLDER]
 
-With --keep each kernel.cu that macoc writes is left in a folder, for compilers of another machine.
+With --keep each kernel.cu that macoc writes is left in a folder; where there is a toolkit,
+   kernel_survey.py --compile FOLDER [--jobs N]
+gives what lies in one to NVRTC, as MACO's runtime does, and to nvcc.
 
 A kernel that asks for what no task can have (docs/cuda-kernels.md: textures, the grid's barrier, printf, structs as arguments, ...) is
 counted apart: those are named by BEYOND, by what MACO says of them."""
@@ -13,6 +15,7 @@ counted apart: those are named by BEYOND, by what MACO says of them."""
 import argparse
 import collections
 import concurrent.futures
+import ctypes
 import json
 import os
 import pathlib
@@ -44,6 +47,42 @@ def said(text):
 
 def plain(reason):
     return re.sub(r"\d+", "N", re.sub(r"'[^']*'", "'...'", reason))[:150]
+
+
+def nvrtc(path):
+    """What NVRTC says of a file, with the options of runtime/host/nvrtc.cpp; "" if it takes it."""
+    library = ctypes.CDLL(os.environ.get("MACO_NVRTC", "libnvrtc.so.13"))
+    source = path.read_bytes()
+    options = [b"--gpu-architecture=sm_90a", b"--std=c++17", b"--device-as-default-execution-space", b"--diag-suppress=177"]
+    if b"\n#include <" in source:
+        include = pathlib.Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "include"
+        options += [f"--include-path={include}".encode(), f"--include-path={include / 'cccl'}".encode()]
+    program = ctypes.c_void_p()
+    library.nvrtcCreateProgram(ctypes.byref(program), source, b"kernel.cu", 0, None, None)
+    if library.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*options)) == 0:
+        return ""
+    size = ctypes.c_size_t()
+    library.nvrtcGetProgramLogSize(program, ctypes.byref(size))
+    log = ctypes.create_string_buffer(size.value)
+    library.nvrtcGetProgramLog(program, log)
+    return said(log.value.decode(errors="replace"))
+
+
+def nvcc(path):
+    program = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
+    p = subprocess.run([program, "-arch=sm_90a", "--expt-relaxed-constexpr", "-cubin", path, "-o", os.devnull],
+                       capture_output=True, text=True, errors="replace", timeout=900)
+    return "" if p.returncode == 0 else said(p.stderr)
+
+
+def compile_kept(folder, jobs):
+    files = sorted(pathlib.Path(folder).rglob("*.cu"))
+    for name, compiler in (("NVRTC", nvrtc), ("nvcc", nvcc)):
+        with concurrent.futures.ProcessPoolExecutor(jobs) as pool:
+            refused = [(f, why) for f, why in zip(files, pool.map(compiler, files)) if why]
+        print(f"{name} takes {len(files) - len(refused)} of {len(files)} kernels of {folder}")
+        for file, why in refused:
+            print(f"  {file.name}: {why[:200]}")
 
 
 class Survey:
@@ -135,7 +174,7 @@ class Survey:
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folders", nargs="+")
+    parser.add_argument("folders", nargs="*")
     parser.add_argument("--macoc", default=str(ROOT / "build/bin/macoc"))
     parser.add_argument("-I", action="append", default=[])
     parser.add_argument("-D", action="append", default=[])
@@ -144,7 +183,14 @@ def main():
     parser.add_argument("--part", default="1/1")
     parser.add_argument("--json")
     parser.add_argument("--keep", help="a folder for the kernels that macoc writes")
-    Survey(parser.parse_args()).run()
+    parser.add_argument("--compile", help="a folder of kernels that --keep left")
+    args = parser.parse_args()
+    if bool(args.compile) == bool(args.folders):
+        parser.error("give folders of CUDA files, or --compile")
+    if args.compile:
+        compile_kept(args.compile, args.jobs)
+    else:
+        Survey(args).run()
 
 
 if __name__ == "__main__":

@@ -56,8 +56,8 @@ class Teller final : public Session {
   Status bind(int, size_t, void*) override { return {}; }
   Status allocate(int, size_t) override { return {}; }
   void* address(int, size_t) const override { return nullptr; }
-  Status write(int, size_t, const void*, size_t) override { return {}; }
-  Status read(int, size_t, void*, size_t) override { return {}; }
+  Status write_at(int, size_t, size_t, const void*, size_t) override { return {}; }
+  Status read_at(int, size_t, size_t, void*, size_t) override { return {}; }
   Status launch(const LaunchValues&) override { return say("launch"); }
   Status enqueue(const LaunchValues&, const runtime::LaunchAddresses&,
                  std::span<void* const> streams) override {

@@ -58,6 +58,7 @@ class Refusals : public RecursiveASTVisitor<Refusals> {
                      "op of the graph");
       return true;
     }
+    if (is_groups(f)) group_call(*call, *f, name);
     if (is_warp_word(f, name)) kernel_.has_warp_word = true;
     if (users) {
       const FunctionDecl* body = nullptr;
@@ -177,6 +178,10 @@ class Refusals : public RecursiveASTVisitor<Refusals> {
                      "inline PTX can't run on the CPU target; a GPU runs it");
     return true;
   }
+  bool VisitVarDecl(VarDecl* var) {
+    if (group_name(var->getType()) == "block_tile_memory") several_warps(var->getLocation());
+    return true;
+  }
   bool VisitDeclRefExpr(DeclRefExpr* ref) {
     const auto* var = dyn_cast<VarDecl>(ref->getDecl());
     if (!var || !var->hasGlobalStorage() || !is_users(sources(), var->getLocation())) return true;
@@ -269,11 +274,37 @@ class Refusals : public RecursiveASTVisitor<Refusals> {
     if (const auto* method = dyn_cast<CXXMethodDecl>(f))
       return name == "sync" && method->getParent()->getIdentifier() &&
              method->getParent()->getName() == "thread_block";
-    return false;
+    return name == "sync" && f->getNumParams() == 1 &&
+           group_name(f->getParamDecl(0)->getType()) == "thread_block";
+  }
+  /// "grid_group" and the like; "" if the type is none.
+  static llvm::StringRef group_name(QualType type) {
+    const CXXRecordDecl* record = type.getNonReferenceType()->getAsCXXRecordDecl();
+    return record && is_groups(record) && record->getIdentifier() ? record->getName()
+                                                                  : llvm::StringRef();
   }
 
  private:
   const SourceManager& sources() const { return kernel_.context.getSourceManager(); }
+  /// A function of cooperative groups.
+  void group_call(const CallExpr& call, const FunctionDecl& f, llvm::StringRef name) {
+    if (name == "sync" && !isa<CXXMethodDecl>(f) && f.getNumParams() == 1) {
+      const llvm::StringRef group = group_name(f.getParamDecl(0)->getType());
+      if (is_one_of(group, {"grid_group", "multi_grid_group", "cluster_group"}))
+        group_sync_.emplace_back(call.getBeginLoc(), group == "cluster_group");
+    }
+    const auto* tile = dyn_cast_or_null<ClassTemplateSpecializationDecl>(
+        f.getReturnType().getNonReferenceType()->getAsCXXRecordDecl());
+    if (!tile || group_name(f.getReturnType()) != "thread_block_tile") return;
+    const TemplateArgument& size = tile->getTemplateArgs()[0];
+    if (size.getKind() == TemplateArgument::Integral && size.getAsIntegral().getExtValue() > 32)
+      several_warps(call.getBeginLoc());
+  }
+  void several_warps(SourceLocation at) {
+    if (!told_tiles_)
+      reports_.error(at, "tiles of several warps can't be had: a tile has at most 32 threads");
+    told_tiles_ = true;
+  }
   void group(SourceLocation at, bool cluster) {
     if (cluster)
       reports_.error(at, "clusters of blocks can't be had: a task's blocks are in none");
@@ -289,7 +320,7 @@ class Refusals : public RecursiveASTVisitor<Refusals> {
   Reports& reports_;
   std::set<const VarDecl*> told_, written_;
   std::vector<std::pair<SourceLocation, bool>> group_sync_, group_named_;
-  bool told_shared_ = false;
+  bool told_shared_ = false, told_tiles_ = false;
 };
 
 /// Does a function of CUDA's or another's headers ask which thread it is, or wait for a block?

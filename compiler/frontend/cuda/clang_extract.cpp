@@ -1058,6 +1058,10 @@ class Extractor final : public Extraction, private Editor {
           out += "#include <" + name.substr(1, name.size() - 2) + ">\n";
           break;
         }
+    for (const std::string& header : origins_.of_cuda()) {
+      const std::string line = fmt::format("#include <{}>\n", header);
+      if (out.find(line) == std::string::npos) out += line;
+    }
     for (const std::string& header : origins_.standard())
       out += fmt::format("#include <std/{}>\n", header);
     return out;

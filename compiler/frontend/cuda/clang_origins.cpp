@@ -132,6 +132,14 @@ std::string Origins::header(SourceLocation loc) const {
   return std::string(last_part(path));
 }
 
+void Origins::note_header(std::string_view file) {
+  for (const std::string_view name :
+       {"cuda_fp16", "cuda_bf16", "cuda_fp8", "cuda_fp6", "cuda_fp4", "mma", "math_constants"})
+    if (file.substr(0, name.size()) == name &&
+        (file.size() == name.size() || file[name.size()] == '.'))
+      of_cuda_.insert(std::string(name) + ".h");
+}
+
 void Origins::refuse(const std::string& what, SourceLocation declared, SourceLocation at) {
   const std::string from = header(declared);
   if (!told_.insert(what).second) return;
@@ -156,6 +164,7 @@ void Origins::use(const NamedDecl& decl, SourceLocation at) {
   const auto in = [&](std::string_view prefix) {
     return std::string_view(name).substr(0, prefix.size()) == prefix;
   };
+  note_header(file);
   if (in("cuda::std::") || in("nvcuda::") || in("cooperative_groups::")) return;
   if (in("cuda::") || in("cub::") || in("thrust::")) return refuse(name, declared, at);
   if (in("std::")) {  // members of its classes, too
@@ -182,6 +191,7 @@ void Origins::use(const NamedDecl& decl, SourceLocation at) {
   // Some libraries declare what CUDA's headers define.
   for (const Decl* redecl : decl.redecls()) {
     const std::string of = header(redecl->getLocation());
+    note_header(last_part(of));
     if (starts_with_one_of(of) || starts_with_one_of(last_part(of))) return;
   }
   // C's functions are the host's but for those that CUDA declares, and refused as such.
@@ -201,6 +211,7 @@ void Origins::use_macro(const std::string& name, SourceLocation defined, SourceL
   const bool of_c = std::any_of(kMacros.begin(), kMacros.end(), [&](std::string_view known) {
     return file.substr(0, known.size()) == known;
   });
+  note_header(file);
   if (starts_with_one_of(from) || starts_with_one_of(file)) return;
   // Devices have no long double.
   if (of_c && name.compare(0, 5, "LDBL_") != 0 && name.compare(0, 9, "HUGE_VALL") != 0) return;

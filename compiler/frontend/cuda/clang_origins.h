@@ -25,15 +25,19 @@ class Origins {
 
   /// Headers of C++ that declare what was named: "type_traits".
   const std::set<std::string>& standard() const { return standard_; }
+  /// Headers of CUDA's that kernel.cu has to include for it, whoever included them here:
+  /// "cuda_bf16.h".
+  const std::set<std::string>& of_cuda() const { return of_cuda_; }
 
  private:
   /// "bits/stl_pair.h", "curand_kernel.h": the file's name, with the folders below `include`.
   std::string header(clang::SourceLocation loc) const;
+  void note_header(std::string_view file);
   void refuse(const std::string& what, clang::SourceLocation declared, clang::SourceLocation at);
 
   const clang::SourceManager& sources_;
   Reports& reports_;
-  std::set<std::string> standard_, told_;
+  std::set<std::string> standard_, of_cuda_, told_;
   std::set<const clang::Decl*> seen_;
 };
 

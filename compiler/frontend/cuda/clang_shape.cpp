@@ -276,7 +276,7 @@ KernelShape shape_of(ASTContext& context, const FunctionDecl& kernel,
     const QualType type = p->getType();
     parameter.name = p->getNameAsString();
     parameter.type = type.getAsString(PrintingPolicy(context.getLangOpts()));
-    if (type->isPointerType()) {
+    if (type->isPointerType() && !type->isFunctionPointerType()) {
       const QualType element = type->getPointeeType();
       parameter.kind = Kind::Tensor;
       if (!element.isConstQualified()) {
@@ -292,6 +292,9 @@ KernelShape shape_of(ASTContext& context, const FunctionDecl& kernel,
             parameter.dtype = t;
         for (const ir::DType t : ir::kAllDTypes)
           if (!parameter.dtype && holds(context, element, t)) parameter.dtype = t;
+        // As many elements, of more bytes.
+        if (parameter.dtype == ir::DType::U8)
+          parameter.number *= context.getTypeSizeInChars(element).getQuantity();
       }
     } else if (type->isIntegralOrEnumerationType()) {
       parameter.kind = Kind::Integer;

@@ -18,14 +18,14 @@
 #define maco_static_shared(at) (maco_slot_memory + ::maco::cuda::kSlotHead + (at))
 #define maco_dynamic_shared() \
   (maco_slot_memory + ::maco::cuda::kSlotHead + ::maco::cuda::slot_up(maco_static_bytes))
-#define maco_uint3(index) (make_uint3((index).x, (index).y, (index).z))
+#define maco_uint3(index) (::make_uint3((index).x, (index).y, (index).z))
 #define threadIdx maco_uint3(maco_slot::slot_thread(maco_block_x, maco_block_y))
 #define blockIdx maco_uint3(((const ::maco::cuda::SlotHead*)maco_slot_memory)->block_at)
-#define gridDim                                                           \
-  (dim3(((const ::maco::cuda::SlotHead*)maco_slot_memory)->grid_extent.x, \
+#define gridDim                                                             \
+  (::dim3(((const ::maco::cuda::SlotHead*)maco_slot_memory)->grid_extent.x, \
         ((const ::maco::cuda::SlotHead*)maco_slot_memory)->grid_extent.y, \
         ((const ::maco::cuda::SlotHead*)maco_slot_memory)->grid_extent.z))
-#define blockDim (dim3(maco_block_x, maco_block_y, maco_block_z))
+#define blockDim (::dim3(maco_block_x, maco_block_y, maco_block_z))
 // What other tasks write in the same launch must not be read as constant.
 #define __ldg(pointer) (::maco::cuda::load_plain(pointer))
 // Whoever has returned says so at barriers; these threads haven't.

@@ -41,6 +41,33 @@ MACO_API const char* maco_version(void);
 MACO_API maco_code maco_error_code(const maco_error* error);
 MACO_API const char* maco_error_message(const maco_error* error);
 MACO_API void maco_error_free(maco_error* error);
+
+// What is wrong with a graph, and where, as maco::Diagnostic; the texts belong to what it is of.
+typedef enum { MACO_SEVERITY_ERROR, MACO_SEVERITY_WARNING, MACO_SEVERITY_NOTE } maco_severity;
+typedef struct {
+  size_t size;             // sizeof(maco_diagnostic), set by the caller
+  maco_severity severity;  // a note belongs to the one before it
+  int line, column;        // from 1; 0: no place is known
+  int reserved;            // 0
+  const char* file;        // as the graph was named when it was read
+  const char* message;
+} maco_diagnostic;
+// Of a launch that stopped: which task of which rank stopped first, and for what it waited, as
+// maco::StoppedTask; the texts belong to the error.
+typedef struct {
+  size_t size;  // sizeof(maco_stopped), set by the caller
+  int rank;
+  int reserved;       // 0
+  const char* task;   // "" if none is known
+  const char* event;  // "" if it didn't wait
+  int64_t expected, seen;
+} maco_stopped;
+// MACO_INVALID_ARGUMENT if the error is about something else.
+MACO_API maco_code maco_error_stopped(const maco_error* error, maco_stopped* stopped);
+// How many an error has (0: it isn't about a graph), and number `index` of them.
+MACO_API size_t maco_error_diagnostics(const maco_error* error);
+MACO_API maco_code maco_error_diagnostic(const maco_error* error, size_t index,
+                                         maco_diagnostic* diagnostic);
 // Frees a string that a function gave away.
 MACO_API void maco_string_free(char* string);
 
@@ -87,6 +114,8 @@ typedef struct {
   const char* const* include_folders;
   const char* const* defines;
   size_t include_folder_count, define_count;
+  // Of a kind that maco_kernel_warnings counts; 0: 20, less than 0: all.
+  int64_t max_warnings;
 } maco_compile_options;
 
 // `options` may be NULL.
@@ -98,6 +127,26 @@ MACO_API void maco_kernel_free(maco_kernel* kernel);
 MACO_API const char* maco_kernel_source(const maco_kernel* kernel);
 MACO_API const char* maco_kernel_report(const maco_kernel* kernel);
 MACO_API int maco_kernel_world(const maco_kernel* kernel);
+MACO_API const char* maco_kernel_name(const maco_kernel* kernel);
+// What it was compiled for: "sm_90a", "cpu".
+MACO_API const char* maco_kernel_target(const maco_kernel* kernel);
+// Warnings of the compiler, with their notes.
+MACO_API size_t maco_kernel_warnings(const maco_kernel* kernel);
+MACO_API maco_code maco_kernel_warning(const maco_kernel* kernel, size_t index,
+                                       maco_diagnostic* diagnostic);
+
+// A dim or scalar of launches.
+typedef struct {
+  size_t size;              // sizeof(maco_variable_info), set by the caller
+  const char* name;         // belongs to the kernel
+  int64_t lowest, highest;  // both included
+  int is_dim;               // 1: a launch that doesn't give it has `highest`; 0: a scalar
+  int reserved;             // 0
+} maco_variable_info;
+// How many there are, and number `index` of them: dims, then scalars.
+MACO_API int maco_kernel_variables(const maco_kernel* kernel);
+MACO_API maco_code maco_kernel_variable(const maco_kernel* kernel, int index,
+                                        maco_variable_info* info, maco_error** error);
 
 // Who provides a tensor's memory contents, as in maco/graph.h.
 typedef enum { MACO_INPUT, MACO_PARAM, MACO_STATE, MACO_OUTPUT } maco_kind;
@@ -129,6 +178,13 @@ typedef struct {
   int process_a_rank;       // 1: this process runs one rank (maco/session.h)
   int reserved;             // 0
   const char* peer_memory;  // NULL, "nccl" or "nvshmem": maco/session.h
+  int profile;     // 1: the kernel is compiled to stamp its tasks, for maco_session_profile
+  int has_order;   // 1: `order` counts
+  uint64_t order;  // CPU: tasks take turns in an order that this seed decides
+  // Told what begins, of what may take seconds while a session is opened; "" at the end. Called on
+  // the thread that opens it. NULL: nobody is.
+  void (*progress)(void* progress_data, const char* what);
+  void* progress_data;
 } maco_session_options;
 
 // `options` may be NULL.
@@ -149,6 +205,16 @@ MACO_API maco_code maco_session_write(maco_session* session, int rank, const cha
                                       const void* from, int64_t bytes, maco_error** error);
 MACO_API maco_code maco_session_read(const maco_session* session, int rank, const char* tensor,
                                      void* to, int64_t bytes, maco_error** error);
+
+// The same from byte `offset` of the tensor on.
+MACO_API maco_code maco_session_write_at(maco_session* session, int rank, const char* tensor,
+                                         int64_t offset, const void* from, int64_t bytes,
+                                         maco_error** error);
+MACO_API maco_code maco_session_read_at(const maco_session* session, int rank, const char* tensor,
+                                        int64_t offset, void* to, int64_t bytes,
+                                        maco_error** error);
+// 1 if this process runs the rank.
+MACO_API int maco_session_is_here(const maco_session* session, int rank);
 
 // The value of a dim or scalar.
 typedef struct {
@@ -174,6 +240,12 @@ MACO_API maco_code maco_session_launch_at(maco_session* session, const maco_valu
                                           maco_error** error);
 // Waits for all launches.
 MACO_API maco_code maco_session_wait(maco_session* session, maco_error** error);
+// Whether all launches have ended (1) or not (0), as Session::ended.
+MACO_API maco_code maco_session_ended(maco_session* session, int* all, maco_error** error);
+// Where the time of the last launch went: a table for people and a trace in JSON, as
+// Session::profile; either may be NULL. The caller frees them by maco_string_free.
+MACO_API maco_code maco_session_profile(const maco_session* session, char** table, char** trace,
+                                        maco_error** error);
 // The median microseconds of so many launches.
 MACO_API maco_code maco_session_bench(maco_session* session, const maco_value* values, size_t count,
                                       int launches, double* microseconds, maco_error** error);

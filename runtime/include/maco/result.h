@@ -2,6 +2,7 @@
 // library itself throws nothing, prints nothing and never ends the process.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -30,11 +31,20 @@ struct Diagnostic {
   std::string message;
 };
 
+/// Of a launch that stopped: which task of which rank stopped first, and for what it waited.
+struct StoppedTask {
+  int rank = 0;
+  std::string task;   // "task 'y' (matmul) tile 3"; of an index or a value the op's name, or empty
+  std::string event;  // empty: it didn't wait
+  int64_t expected = 0, seen = 0;  // of the event; of an index how many there are, and the index
+};
+
 struct Error {
   ErrorCode code = ErrorCode::InvalidArgument;
   /// For people: of diagnostics their text, with the lines of the source and carets.
   std::string message;
   std::vector<Diagnostic> diagnostics;
+  std::optional<StoppedTask> stopped = {};  // RunFailed, where a task is known
 };
 
 /// Thrown by Result::value where there is none: a caller's mistake.

@@ -118,9 +118,10 @@ class MACO_API Session {
   Status allocate();
   /// Where a tensor lives; null: nowhere yet.
   Result<void*> address(int rank, std::string_view tensor) const;
-  /// Copies the first `bytes` bytes of a tensor from or to host memory.
-  Status write(int rank, std::string_view tensor, const void* from, int64_t bytes);
-  Status read(int rank, std::string_view tensor, void* to, int64_t bytes) const;
+  /// Copies `bytes` bytes of a tensor, from byte `offset` on, from or to host memory.
+  Status write(int rank, std::string_view tensor, const void* from, int64_t bytes,
+               int64_t offset = 0);
+  Status read(int rank, std::string_view tensor, void* to, int64_t bytes, int64_t offset = 0) const;
 
   // Launches.
 
