@@ -136,7 +136,7 @@ int main(int argc, char** argv) {
     std::fprintf(
         stderr,
         "usage: maco-device-test --device cpu|cuda --examples DIR [--only WORD] [--gpus N]\n"
-        "                        [--part K/N --lock FILE]\n");
+        "                        [--part K/N (K from 0) --lock FILE]\n");
     return 2;
   }
   device.cuda = kind == "cuda";

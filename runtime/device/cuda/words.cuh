@@ -23,8 +23,8 @@
 #define blockIdx maco_uint3(((const ::maco::cuda::SlotHead*)maco_slot_memory)->block_at)
 #define gridDim                                                             \
   (::dim3(((const ::maco::cuda::SlotHead*)maco_slot_memory)->grid_extent.x, \
-        ((const ::maco::cuda::SlotHead*)maco_slot_memory)->grid_extent.y, \
-        ((const ::maco::cuda::SlotHead*)maco_slot_memory)->grid_extent.z))
+          ((const ::maco::cuda::SlotHead*)maco_slot_memory)->grid_extent.y, \
+          ((const ::maco::cuda::SlotHead*)maco_slot_memory)->grid_extent.z))
 #define blockDim (::dim3(maco_block_x, maco_block_y, maco_block_z))
 // What other tasks write in the same launch must not be read as constant.
 #define __ldg(pointer) (::maco::cuda::load_plain(pointer))
