@@ -15,16 +15,15 @@ from __future__ import annotations
 import ctypes
 import os
 import queue
-
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from ctypes import POINTER, Structure, byref, c_char_p, c_double, c_int, c_int64, c_size_t, c_void_p
+from ctypes import POINTER, Structure, byref, c_char_p, c_double, c_int, c_int64, c_size_t, c_uint64, c_void_p
 from pathlib import Path
 from typing import Any, TypeVar
 
-from .errors import Error, ErrorCode, Unavailable, from_library
+from .errors import Diagnostic, Error, ErrorCode, Unavailable, from_library
 
 T = TypeVar("T")
 
@@ -50,6 +49,7 @@ class CompileOptions(Structure):
         ("defines", POINTER(c_char_p)),
         ("include_folder_count", c_size_t),
         ("define_count", c_size_t),
+        ("max_warnings", c_int64),
     ]
 
 
@@ -77,6 +77,55 @@ class SessionOptions(Structure):
         ("process_a_rank", c_int),
         ("reserved", c_int),
         ("peer_memory", c_char_p),
+        ("profile", c_int),
+        ("has_order", c_int),
+        ("order", c_uint64),
+        ("progress", c_void_p),
+        ("progress_data", c_void_p),
+    ]
+
+
+PROGRESS = ctypes.CFUNCTYPE(None, c_void_p, c_char_p)  # of SessionOptions.progress
+
+
+class DiagnosticInfo(Structure):
+    """maco_diagnostic."""
+
+    _fields_ = [
+        ("size", c_size_t),
+        ("severity", c_int),
+        ("line", c_int),
+        ("column", c_int),
+        ("reserved", c_int),
+        ("file", c_char_p),
+        ("message", c_char_p),
+    ]
+
+
+class Stopped(Structure):
+    """maco_stopped."""
+
+    _fields_ = [
+        ("size", c_size_t),
+        ("rank", c_int),
+        ("reserved", c_int),
+        ("task", c_char_p),
+        ("event", c_char_p),
+        ("expected", c_int64),
+        ("seen", c_int64),
+    ]
+
+
+class VariableInfo(Structure):
+    """maco_variable_info."""
+
+    _fields_ = [
+        ("size", c_size_t),
+        ("name", c_char_p),
+        ("lowest", c_int64),
+        ("highest", c_int64),
+        ("is_dim", c_int),
+        ("reserved", c_int),
     ]
 
 
@@ -98,7 +147,11 @@ STRUCTS: dict[str, type[Structure]] = {
     "maco_session_options": SessionOptions,
     "maco_value": Value,
     "maco_address": Address,
+    "maco_diagnostic": DiagnosticInfo,
+    "maco_stopped": Stopped,
+    "maco_variable_info": VariableInfo,
 }
+SEVERITIES = ("error", "warning", "note")  # maco_severity
 KINDS = ("input", "param", "state", "output")  # maco_kind
 DEVICES = {"cuda": 0, "cpu": 1}  # maco_device
 
@@ -111,6 +164,9 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "maco_error_code": (c_int, [c_void_p]),
     "maco_error_message": (c_char_p, [c_void_p]),
     "maco_error_free": (None, [c_void_p]),
+    "maco_error_diagnostics": (c_size_t, [c_void_p]),
+    "maco_error_diagnostic": (c_int, [c_void_p, c_size_t, POINTER(DiagnosticInfo)]),
+    "maco_error_stopped": (c_int, [c_void_p, POINTER(Stopped)]),
     "maco_string_free": (None, [c_void_p]),
     "maco_graph_parse": (c_void_p, [c_char_p, c_char_p, _ERROR]),
     "maco_graph_read": (c_void_p, [c_char_p, _ERROR]),
@@ -124,6 +180,12 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "maco_kernel_source": (c_char_p, [c_void_p]),
     "maco_kernel_report": (c_char_p, [c_void_p]),
     "maco_kernel_world": (c_int, [c_void_p]),
+    "maco_kernel_name": (c_char_p, [c_void_p]),
+    "maco_kernel_target": (c_char_p, [c_void_p]),
+    "maco_kernel_warnings": (c_size_t, [c_void_p]),
+    "maco_kernel_warning": (c_int, [c_void_p, c_size_t, POINTER(DiagnosticInfo)]),
+    "maco_kernel_variables": (c_int, [c_void_p]),
+    "maco_kernel_variable": (c_int, [c_void_p, c_int, POINTER(VariableInfo), _ERROR]),
     "maco_kernel_tensors": (c_int, [c_void_p]),
     "maco_kernel_tensor": (c_int, [c_void_p, c_int, POINTER(TensorInfo), _ERROR]),
     "maco_session_open": (c_void_p, [c_void_p, POINTER(SessionOptions), _ERROR]),
@@ -134,10 +196,15 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "maco_session_address": (c_void_p, [c_void_p, c_int, c_char_p, _ERROR]),
     "maco_session_write": (c_int, [c_void_p, c_int, c_char_p, c_void_p, c_int64, _ERROR]),
     "maco_session_read": (c_int, [c_void_p, c_int, c_char_p, c_void_p, c_int64, _ERROR]),
+    "maco_session_write_at": (c_int, [c_void_p, c_int, c_char_p, c_int64, c_void_p, c_int64, _ERROR]),
+    "maco_session_read_at": (c_int, [c_void_p, c_int, c_char_p, c_int64, c_void_p, c_int64, _ERROR]),
+    "maco_session_is_here": (c_int, [c_void_p, c_int]),
     "maco_session_run": (c_int, [c_void_p, _VALUES, c_size_t, _ERROR]),
     "maco_session_launch": (c_int, [c_void_p, _VALUES, c_size_t, POINTER(c_void_p), _ERROR]),
     "maco_session_launch_at": (c_int, [c_void_p, _VALUES, c_size_t, POINTER(Address), c_size_t, POINTER(c_void_p), _ERROR]),
     "maco_session_wait": (c_int, [c_void_p, _ERROR]),
+    "maco_session_ended": (c_int, [c_void_p, POINTER(c_int), _ERROR]),
+    "maco_session_profile": (c_int, [c_void_p, POINTER(c_void_p), POINTER(c_void_p), _ERROR]),
     "maco_session_bench": (c_int, [c_void_p, _VALUES, c_size_t, c_int, POINTER(c_double), _ERROR]),
 }
 
@@ -282,12 +349,32 @@ def call(name: str, *arguments: Any) -> Any:
     if error.value is not None:
         code = dll.maco_error_code(error)
         message = dll.maco_error_message(error).decode(errors="replace")
+        found = diagnostics("maco_error", error.value)
+        stopped = Stopped(size=ctypes.sizeof(Stopped))
+        what = None
+        if dll.maco_error_stopped(error, byref(stopped)) == 0:
+            what = (stopped.rank, stopped.task.decode(), stopped.event.decode(), stopped.expected, stopped.seen)
         dll.maco_error_free(error)
-        raise from_library(code, message)
+        raise from_library(code, message, found, what)
     status = FUNCTIONS[name][0] is c_int
     if (status and result != 0) or (not status and result is None and name != "maco_session_address"):
         raise Error(f"{name} failed and didn't say why", code=ErrorCode.INTERNAL)
     return result
+
+
+def diagnostics(of: str, pointer: int) -> list[Diagnostic]:
+    """Those of a "maco_error", or the warnings of a "maco_kernel", in a row."""
+    dll = library()
+    all_of, one_of = (dll.maco_error_diagnostics, dll.maco_error_diagnostic)
+    if of == "maco_kernel":
+        all_of, one_of = (dll.maco_kernel_warnings, dll.maco_kernel_warning)
+    found = []
+    one = DiagnosticInfo(size=ctypes.sizeof(DiagnosticInfo))
+    for i in range(all_of(pointer)):
+        if one_of(pointer, i, byref(one)) == 0:
+            text = (one.message or b"").decode(errors="replace")
+            found.append(Diagnostic(SEVERITIES[one.severity], (one.file or b"").decode(errors="replace"), one.line, one.column, text))
+    return found
 
 
 def taken_string(pointer: int | None) -> str:
@@ -337,7 +424,8 @@ class Handle:
             self.keep.clear()
 
     def begin(self) -> int:
-        """The pointer, which isn't freed before as many calls of `done`."""
+        """The pointer, which isn't freed before as many calls of `done`. Raises `maco.Error` in a forked child."""
+        library()
         with self._lock:
             if self._pointer is None or not self._finalizer.alive:
                 raise Error("it was closed")
@@ -386,7 +474,7 @@ class _Job:
         result, error = None, None
         try:
             result = self.function()
-        except BaseException as e:  # noqa: BLE001: it is raised where the call was made
+        except BaseException as e:  # noqa: BLE001 (it is raised where the call was made)
             error = e
         finally:
             if self.last:
@@ -427,12 +515,17 @@ _POLL_SECONDS = 0.1
 
 
 def interruptible(
-    function: Callable[[], T], *, dispose: Callable[[T], None] | None = None, last: Callable[[], None] | None = None
+    function: Callable[[], T],
+    *,
+    dispose: Callable[[T], None] | None = None,
+    last: Callable[[], None] | None = None,
+    interrupted: Callable[[], None] | None = None,
 ) -> T:
     """Does a call that may take long, so that Ctrl-C ends the wait for it.
 
     In the main thread another thread makes the call; in others, to which Python delivers no signals, it is made directly. After an
-    interrupt the call goes on by itself, and `dispose` gets what it gives. `last` is called when the call has ended, in any case.
+    interrupt (KeyboardInterrupt, or whatever a signal's handler raises) `interrupted` is called, the call goes on by itself, and `dispose`
+    gets what it gives. `last` is called when the call has ended, in any case.
     """
     global _idle
     if threading.current_thread() is not threading.main_thread():
@@ -441,16 +534,26 @@ def interruptible(
         finally:
             if last:
                 last()
-    library()  # in this thread: what it raises is for the caller
-    worker, _idle = _idle or _Worker(), None
     job = _Job(function, dispose, last)
-    worker.jobs.put(job)
+    worker: _Worker | None = None
+    given = False
+    # A signal's handler may raise behind any of these calls.
     try:
+        library()  # in this thread: what it raises is for the caller
+        worker, _idle = _idle or _Worker(), None
+        given = True
+        worker.jobs.put(job)
         while not job.ended.acquire(timeout=_POLL_SECONDS):
             pass
     except BaseException:
-        job.abandon()
-        worker.jobs.put(None)
+        if worker:
+            worker.jobs.put(None)
+        if given:
+            job.abandon()
+            if interrupted:
+                interrupted()
+        elif last:
+            last()
         raise
     _idle = worker
     if job.error is not None:
@@ -472,10 +575,18 @@ def environment_device() -> str | None:
 
 
 def program(name: str) -> Path:
-    """One of the packaged programs: `maco/_bin`, else of the build tree, else of PATH. Raises `maco.Unavailable` if it is nowhere."""
+    """One of the packaged programs.
+
+    They are looked for in `bin` beside the folder of MACO_LIBRARY, in `maco/_bin`, in the build tree and in PATH. Raises
+    `maco.Unavailable` if it is nowhere.
+    """
     import shutil
 
     folders = [PACKAGE / "_bin"]
+    chosen = os.environ.get("MACO_LIBRARY")
+    if chosen:
+        library_folder = Path(chosen) if Path(chosen).is_dir() else Path(chosen).parent
+        folders.insert(0, library_folder.parent / "bin")
     build = build_folder()
     if build:
         folders.append(build / "bin")
@@ -486,5 +597,3 @@ def program(name: str) -> Path:
     if found:
         return Path(found)
     raise Unavailable(f"the program {name} is neither in {' nor in '.join(map(str, folders))} nor in PATH; reinstall the package")
-
-

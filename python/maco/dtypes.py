@@ -129,7 +129,7 @@ def as_dtype(dtype: DTypeLike) -> DType:
     return DType[known]
 
 
-def _foreign_name(dtype: object) -> str | None:
+def _foreign_name(dtype: Any) -> str | None:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(dtype, torch.dtype):
         return str(dtype)
@@ -151,7 +151,17 @@ def _foreign_name(dtype: object) -> str | None:
     return str(dtype.name)
 
 
-_WIDER = {"float64": "f32", "double": "f32", "int64": "i32", "long": "i32", "int16": "i32", "bool": "u8", "int8": "u8", "uint32": "i32"}
+_WIDER = {
+    "float64": "f32",
+    "double": "f32",
+    "int64": "i32",
+    "long": "i32",
+    "int16": "i32",
+    "uint32": "i32",
+    "bool": "u8",
+    "int8": "u8",
+    "bfloat": "bf16",
+}
 
 
 def suggestion(name: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Any
 
@@ -88,8 +88,9 @@ class Unavailable(Error):
 class LaunchError(Error):
     """A launch was stopped or couldn't begin, or memory for it can't be had.
 
-    `rank` is the first rank that says so. `task` is the op whose task stopped. `event` is what it waited for, in words. `expected` and
-    `seen` are the counts of the event. Each is None where it isn't known.
+    `rank` is the first rank that says so. `task` is the op whose task stopped. `event` is what it waited for, in words, None if it
+    didn't wait. `expected` and `seen` are the counts of the event; of an index, how many there are and the index. Each is None where it
+    isn't known.
     """
 
     _default_code = ErrorCode.RUN_FAILED
@@ -118,69 +119,38 @@ class MismatchError(Error):
     """Ranks that have to agree on a graph, a kernel or its options don't; the text names them and what differs."""
 
 
-# runtime/host/session.cpp, explain_report.
-_WAITED = re.compile(
-    r"^rank (?P<rank>\d+), SM \d+: (?:stopped by (?:rank \d+|the host) while )?"
-    r"task (?:'(?P<task>[^']*)' \([^)]*\) tile \d+|\d+ \(call \d+\)) waited (?:.*? without progress )?for "
-    r"(?P<event>.*): expected (?P<expected>-?\d+), seen (?P<seen>-?\d+)$"
-)
-_OP = re.compile(r"^rank (?P<rank>\d+): op '(?P<task>[^']*)': ")
-_TASK = re.compile(r"^rank (?P<rank>\d+), SM \d+: task '(?P<task>[^']*)'")
-_RANK = re.compile(r"^rank (?P<rank>\d+)\b")
+_OP = re.compile(r"'([^']*)'")
 
 
-def parse_launch(message: str) -> dict[str, Any]:
-    """What a message of a stopped launch says, as keywords of `LaunchError`.
-
-    The first line that names a rank decides: the library puts the cause first. Keys that the message doesn't tell are left out.
-    """
-    for line in message.splitlines():
-        for pattern in (_WAITED, _OP, _TASK, _RANK):
-            found = pattern.match(line)
-            if not found:
-                continue
-            groups = {key: value for key, value in found.groupdict().items() if value is not None}
-            return {key: int(value) if key in ("rank", "expected", "seen") else value for key, value in groups.items()}
-    return {}
-
-
-_PLACED = re.compile(r"^(?P<file>.+?):(?P<line>\d+):(?P<column>\d+): (?P<severity>error|warning|note): (?P<text>.*)$")
-_UNPLACED = re.compile(r"^(?:(?P<file>[^:\n]+): )?(?P<severity>error|warning|note): (?P<text>.*)$")
-
-
-def parse_diagnostics(message: str) -> tuple[Diagnostic, ...]:
-    """The diagnostics in a message of the library: `FILE:LINE:COLUMN: error: TEXT`, each with the notes behind it.
-
-    The lines of source and the carets between them are left out. Lines behind a diagnostic that are neither belong to its text.
-    """
-    found: list[tuple[Diagnostic, list[Diagnostic]]] = []
-    for line in message.splitlines():
-        match = _PLACED.match(line) or _UNPLACED.match(line)
-        if not match:
-            continue
-        groups = match.groupdict()
-        one = Diagnostic(
-            groups["severity"], groups["file"] or "", int(groups.get("line") or 0), int(groups.get("column") or 0), groups["text"]
-        )
-        if one.severity == "note" and found:
-            found[-1][1].append(one)
+def nested(found: Sequence[Diagnostic]) -> tuple[Diagnostic, ...]:
+    """Diagnostics in the library's order, each with the notes behind it."""
+    made: list[Diagnostic] = []
+    for one in found:
+        if one.severity == "note" and made:
+            made[-1] = replace(made[-1], notes=(*made[-1].notes, one))
         else:
-            found.append((one, []))
-    return tuple(Diagnostic(d.severity, d.file, d.line, d.column, d.text, tuple(notes)) for d, notes in found)
+            made.append(one)
+    return tuple(made)
 
 
 _DIFFERENT = ("the ranks were told different things", "has other dims or scalars in memory than rank")
 
 
-def from_library(code: int, message: str) -> Error:
-    """The exception for a `maco_error` of this code and message."""
+def from_library(
+    code: int, message: str, diagnostics: Sequence[Diagnostic] = (), stopped: tuple[int, str, str, int, int] | None = None
+) -> Error:
+    """The exception for a `maco_error`: its code, message, diagnostics in a row, and what stopped (rank, task, event, expected, seen)."""
     if any(words in message for words in _DIFFERENT):
         return MismatchError(message, code=ErrorCode(code))
     if code == ErrorCode.INVALID_GRAPH:
-        return GraphError(message, diagnostics=parse_diagnostics(message))
+        return GraphError(message, diagnostics=nested(diagnostics))
     if code == ErrorCode.UNAVAILABLE:
         return Unavailable(message)
     if code == ErrorCode.RUN_FAILED:
-        return LaunchError(message, **parse_launch(message))
+        if stopped is None:
+            return LaunchError(message)
+        rank, task, event, expected, seen = stopped
+        op = _OP.search(task)
+        return LaunchError(message, rank=rank, task=op.group(1) if op else None, event=event or None, expected=expected, seen=seen)
     known = code in tuple(ErrorCode)
     return Error(message, code=ErrorCode(code) if known else ErrorCode.INTERNAL)

@@ -37,7 +37,7 @@ class Expr:
 
     def _join(self, sign: str, other: object, swapped: bool = False) -> Expr:
         if not isinstance(other, (Expr, str)) and not _is_integer(other):
-            return NotImplemented
+            return NotImplemented  # type: ignore[no-any-return]
         a, b = _factor(self), _factor(expression(other))
         return Expr(f"{b} {sign} {a}" if swapped else f"{a} {sign} {b}")
 

@@ -99,7 +99,8 @@ def _taken(name: str, theirs: Any, size: int, meant: DType | None) -> DType:
         try:
             return as_dtype(theirs)
         except Error as error:
-            raise Error(f"'{name}': {error}") from None
+            hint = "; with dtype= its elements are taken for the bits of bf16 or f16" if str(theirs).endswith("uint16") else ""
+            raise Error(f"'{name}': {error}{hint}") from None
     try:
         own: DType | None = as_dtype(theirs)
     except Error:
@@ -297,15 +298,13 @@ def check(
     to 16 bytes, and asked of tensors with elements only. The text names the tensor, what it is and what is asked.
     """
     if dtype is not None and memory.dtype is not dtype:
-        raise Error(f"'{name}' is {dtype}, but the tensor is {memory.dtype}")
+        bits = memory.dtype is DType.u8 and dtype.itemsize == 1
+        hint = f"; with dtype='{dtype}' its elements are taken for the bits of it" if bits else ""
+        raise Error(f"'{name}' is {dtype}, but the tensor is {memory.dtype}{hint}")
     if shape is not None:
         want = tuple(shape)
         fits = memory.shape == want or (
-            rows_up_to
-            and len(memory.shape) == len(want)
-            and memory.shape[1:] == want[1:]
-            and bool(want)
-            and memory.shape[0] <= want[0]
+            rows_up_to and len(memory.shape) == len(want) and memory.shape[1:] == want[1:] and bool(want) and memory.shape[0] <= want[0]
         )
         if not fits:
             most = "up to " if rows_up_to else ""
@@ -329,5 +328,3 @@ def check(
         )
     if writable and not memory.writable:
         raise Error(f"'{name}' is written by the kernel, but the tensor is read-only")
-
-
