@@ -342,13 +342,13 @@ using ulong = unsigned long;
 #define DBL_HAS_SUBNORM 1
 #endif
 #ifndef INFINITY
-#define INFINITY (__int_as_float(0x7f800000))
+#define INFINITY (__builtin_bit_cast(float, 0x7f800000))
 #endif
 #ifndef NAN
-#define NAN (__int_as_float(0x7fffffff))
+#define NAN (__builtin_bit_cast(float, 0x7fffffff))
 #endif
 #ifndef HUGE_VAL
-#define HUGE_VAL (__longlong_as_double(0x7ff0000000000000ll))
+#define HUGE_VAL (__builtin_bit_cast(double, 0x7ff0000000000000ll))
 #endif
 #ifndef HUGE_VALF
 #define HUGE_VALF INFINITY
