@@ -23,8 +23,8 @@ struct Word {
 
 /// Reads file `file` from its beginning. Blanks and comments are skipped before everything that is
 /// read; line ends too while a bracket is open. So are comments of C, the first of which is
-/// reported. Methods that can't read what they are named after
-/// report that and throw DslSyntaxError.
+/// reported. Methods that can't read what they are named after report that and throw
+/// DslSyntaxError.
 class DslScanner {
  public:
   DslScanner(int32_t file, ir::Diagnostics& diagnostics);

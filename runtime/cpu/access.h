@@ -73,9 +73,8 @@ class AccessChecker {
   void start(uint32_t epoch, const ir::Lookup& dims);
   void task(CpuContext& context, int place, bool begins);
   void access(CpuContext& context, const void* address, uint64_t bytes, bool writes);
-  /// Says of an address what it is the red zone of, "" if of nothing: "element 300 of 'y' on rank
-  /// 0,
-  /// which has 256".
+  /// Says of an address what it is the red zone of, "" if of nothing: "element 300 of 'y' on
+  /// rank 0, which has 256".
   using RedZone = std::function<std::string(const void* address)>;
   void set_red_zone(RedZone red_zone) { red_zone_ = std::move(red_zone); }
   /// An access of a user's kernel, which may lie anywhere: on its stack, in shared memory. False if

@@ -54,9 +54,8 @@ class SignalStack {
 /// While one exists, a kernel that crashes (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT), or
 /// a launch in which no task begins or ends for the time that is given (0: for ever), ends the
 /// process with the exit status that is given, once standard error has what was found so far and
-/// the tasks' names.
-/// Nothing is flushed or destroyed then. A crash before the first launch is left to the handlers
-/// that were there before, which come back when the guard goes.
+/// the tasks' names. Nothing is flushed or destroyed then. A crash before the first launch is left
+/// to the handlers that were there before, which come back when the guard goes.
 ///
 /// At most one at a time. Owned by the thread that launches, which makes and destroys it while no
 /// launch is under way; sessions that use it (CpuSession::set_regions) launch no more after it.

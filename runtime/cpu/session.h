@@ -21,8 +21,7 @@ class CpuSession : public Session, public Steppable {
   /// need, kernels that crash or don't end are reported too.
   virtual Status set_regions(const ir::Program& program, KernelGuard* guard = nullptr) = 0;
   /// Of a kernel with kernels of users: what they spoil may crash later and elsewhere, which
-  /// `guard`
-  /// then reports.
+  /// `guard` then reports.
   virtual void set_guard(KernelGuard* guard) = 0;
   /// After a launch with regions: the traffic of the tasks of each call of that Program, on all
   /// ranks.

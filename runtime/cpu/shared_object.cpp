@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cctype>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -74,25 +75,29 @@ class TemporaryFolder {
 
 // What the user's text uses that only a GPU has, by what the compiler says; "" if it isn't that.
 std::string missing_word(const std::string& output) {
+  const auto is_letter = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
+  };
+  // The identifier that begins at or behind `at`.
+  const auto word_behind = [&](const std::string& line, size_t at) {
+    const auto begin =
+        std::find_if(line.begin() + static_cast<ptrdiff_t>(at), line.end(), is_letter);
+    return std::string(begin, std::find_if_not(begin, line.end(), is_letter));
+  };
   if (output.find("Assembler messages:") != std::string::npos) return "inline PTX";
-  const size_t first = output.find("error: ");
+  const std::string error = "error: ";
+  const size_t first = output.find(error);
   if (first == std::string::npos) return "";
   const std::string line = output.substr(first, output.find('\n', first) - first);
-  if (line.find("asm") != std::string::npos) return "inline PTX";
-  for (const char* says : {"was not declared in this scope", "use of undeclared identifier"}) {
-    const size_t at = line.find(says);
-    if (at == std::string::npos) continue;
-    // g++ has its own quotes where the locale does.
-    const size_t open = line.find_first_of("'\xe2");
-    if (open == std::string::npos) continue;
-    const size_t begin = line.find_first_of("_abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ",
-                                            line[open] == '\'' ? open : open + 3),
-                 end = line.find_first_not_of(
-                     "_abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789", begin);
-    if (begin != std::string::npos && end != std::string::npos)
-      return fmt::format("'{}'", line.substr(begin, end - begin));
-  }
-  return "";
+  const std::string clang = "use of undeclared identifier";
+  if (line.find("was not declared in this scope") != std::string::npos)
+    return fmt::format("'{}'", word_behind(line, error.size()));
+  if (const size_t at = line.find(clang); at != std::string::npos)
+    return fmt::format("'{}'", word_behind(line, at + clang.size()));
+  const size_t in_asm = line.find("asm");
+  const bool whole = in_asm != std::string::npos && !is_letter(line[in_asm - 1]) &&
+                     (in_asm + 3 == line.size() || !is_letter(line[in_asm + 3]));
+  return whole ? "inline PTX" : "";
 }
 
 Status compile_image(const std::vector<SourceFile>& files, std::vector<std::string> command,

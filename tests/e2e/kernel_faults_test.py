@@ -206,6 +206,20 @@ class Tests:
             right = status == 4 and place in said and ", which has 256" in said
         return "" if right else f"between, at {at}, {' '.join(mode)}: status {status}\n{said[-600:]}"
 
+    def only_on_gpus(self, case):
+        """A kernel.cu of what the CPU target lacks: status 4, and which word it is."""
+        name, code, words = case
+        self.write(f"{name}.cu", f"__global__ void k(float* y) {{ unsigned n = 1; {code} y[threadIdx.x] = n; }}\n")
+        graph = self.write(f"{name}.maco", f'graph g {{\n  output y : f32[32] = cuda(source = "{name}.cu", kernel = k, grid = [1], '
+                           "block = [32], args = [y])\n}\n")
+        kernel = self.folder / f"{name}.gpu.cu"
+        status, said = self.run(self.args.macoc, graph, "-q", "-o", kernel)
+        if status == 0:
+            status, said = self.run(self.args.maco_run, kernel, "--device=cpu")
+            if status == 4 and f"uses {words}, which the CPU target doesn't have: run it on a GPU" in said:
+                return ""
+        return f"{name}: status {status}\n{said[-600:]}"
+
     def between(self, choose):
         self.write("between.cu", BETWEEN_CU)
         self.compile("between", BETWEEN_GRAPH, 4)
@@ -239,7 +253,7 @@ def main():
     parser.add_argument("--macoc", required=True)
     parser.add_argument("--clang", help="libmaco_clang.so, where the programs don't find it")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", default="", help="faults, data or between")
+    parser.add_argument("--only", default="", help="faults, data, between or gpus")
     args = parser.parse_args()
     choose = random.Random(args.seed)
     with tempfile.TemporaryDirectory() as folder:
@@ -257,6 +271,9 @@ def main():
             work += tests.data(choose)
         if args.only in ("", "between"):
             work += tests.between(choose)
+        if args.only in ("", "gpus"):
+            work += [(tests.only_on_gpus, ("ptx", 'asm("mov.u32 %0, 5;" : "=r"(n));', "inline PTX")),
+                     (tests.only_on_gpus, ("word", "n += __cvta_generic_to_global(y) == 0;", "'__cvta_generic_to_global'"))]
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
             wrong = [told for told in pool.map(lambda item: item[0](item[1]), work) if told]
     for told in wrong:

@@ -29,8 +29,7 @@ MACO_OP void layernorm(Context& ctx, Args args, u32 tile) {
       rests[row] = 0;
     }
     // Far from zero a mean is rounded by more than values of 32 bits may differ: what it leaves has
-    // a
-    // mean, too. Values of 16 bits that differ do so by more.
+    // a mean, too. Values of 16 bits that differ do so by more.
     constexpr bool fine = sizeof(X) > 2;
     const auto difference = [&](int row, float v) {
       const float apart = fsub(v, means[row]);

@@ -52,6 +52,11 @@ typedef struct {
   const char* file;        // as the graph was named when it was read
   const char* message;
 } maco_diagnostic;
+// How many an error has (0: it isn't about a graph), and number `index` of them.
+MACO_API size_t maco_error_diagnostics(const maco_error* error);
+MACO_API maco_code maco_error_diagnostic(const maco_error* error, size_t index,
+                                         maco_diagnostic* diagnostic);
+
 // Of a launch that stopped: which task of which rank stopped first, and for what it waited, as
 // maco::StoppedTask; the texts belong to the error.
 typedef struct {
@@ -64,10 +69,7 @@ typedef struct {
 } maco_stopped;
 // MACO_INVALID_ARGUMENT if the error is about something else.
 MACO_API maco_code maco_error_stopped(const maco_error* error, maco_stopped* stopped);
-// How many an error has (0: it isn't about a graph), and number `index` of them.
-MACO_API size_t maco_error_diagnostics(const maco_error* error);
-MACO_API maco_code maco_error_diagnostic(const maco_error* error, size_t index,
-                                         maco_diagnostic* diagnostic);
+
 // Frees a string that a function gave away.
 MACO_API void maco_string_free(char* string);
 
