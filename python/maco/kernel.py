@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -194,7 +194,8 @@ class Session:
     without progress of any rank, from 0.001 to a year. `process_a_rank`: the ranks run in a process each, and this one runs the rank that
     its environment names (RANK and WORLD_SIZE, or MPI's); all of them then make the same calls in one order. `peer_memory`: None, "nccl" or
     "nvshmem". `profile`: tasks stamp their times, for `profile()`; a few percent slower. `order`, on the CPU: tasks of all ranks take turns
-    in an order that this seed decides, always the same.
+    in an order that this seed decides, always the same. `progress` is told what begins while the session is opened ("" at the end), maybe
+    in another thread; what it raises is printed and ignored.
 
     Opening compiles the kernel's code for the device, or takes it from a cache: seconds. Raises `maco.Unavailable` where the machine lacks
     what it needs, and `maco.MismatchError` where processes give different kernels or options.
@@ -219,6 +220,7 @@ class Session:
         *,
         profile: bool = False,
         order: int | None = None,
+        progress: Callable[[str], None] | None = None,
     ) -> None:
         if not isinstance(kernel, Kernel):
             raise TypeError(f"a session runs a maco.Kernel, not a {type(kernel).__name__}; Graph.compile() gives one")
@@ -235,6 +237,7 @@ class Session:
         self._tensors = {info.name: info for info in kernel.tensors}
         self._here = _own_rank(kernel.world) if process_a_rank else None
         self._ranks_per_gpu = ranks_per_gpu
+        told = _native.PROGRESS(lambda _, what: progress(what.decode())) if progress else _native.PROGRESS()
         options = _native.SessionOptions(
             size=ctypes.sizeof(_native.SessionOptions),
             device=_native.DEVICES[chosen],
@@ -245,10 +248,11 @@ class Session:
             profile=bool(profile),
             has_order=order is not None,
             order=0 if order is None else operator.index(order),
+            progress=ctypes.cast(told, ctypes.c_void_p),
         )
         pointer = kernel._handle.begin()
 
-        def work() -> int:
+        def work(_told: object = told) -> int:  # which the library calls
             made: int = _native.call("maco_session_open", pointer, ctypes.byref(options))
             return made
 

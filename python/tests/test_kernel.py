@@ -458,7 +458,10 @@ def test_profile_ended_and_order():
         profile = session.profile()
         assert "allreduce" in profile.table
         assert json.loads(profile.trace)
-    with maco.Session(kernel, order=7) as session:
+    said = []
+    with maco.Session(kernel, order=7, progress=said.append) as session:
+        assert len(said) >= 2
+        assert said[-1] == ""
         session.allocate()
         session.run()
         with pytest.raises(maco.Error, match="without stamps"):

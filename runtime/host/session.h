@@ -90,7 +90,8 @@ class Session {
   virtual Status allocate(int rank, size_t tensor) = 0;
   /// Where it lives; nullptr: nowhere yet.
   virtual void* address(int rank, size_t tensor) const = 0;
-  /// Copies `bytes` bytes of a tensor from byte `offset` on; it lives somewhere. Not while launching.
+  /// Copies `bytes` bytes of a tensor, which lives somewhere, from byte `offset` on. Not while it
+  /// launches.
   virtual Status write_at(int rank, size_t tensor, size_t offset, const void* data,
                           size_t bytes) = 0;
   virtual Status read_at(int rank, size_t tensor, size_t offset, void* data, size_t bytes) = 0;
