@@ -66,6 +66,9 @@ class TensorInfo(Structure):
     ]
 
 
+PROGRESS = ctypes.CFUNCTYPE(None, c_void_p, c_char_p)
+
+
 class SessionOptions(Structure):
     """maco_session_options."""
 
@@ -80,12 +83,9 @@ class SessionOptions(Structure):
         ("profile", c_int),
         ("has_order", c_int),
         ("order", c_uint64),
-        ("progress", c_void_p),
+        ("progress", PROGRESS),
         ("progress_data", c_void_p),
     ]
-
-
-PROGRESS = ctypes.CFUNCTYPE(None, c_void_p, c_char_p)  # of SessionOptions.progress
 
 
 class DiagnosticInfo(Structure):

@@ -248,11 +248,11 @@ class Session:
             profile=bool(profile),
             has_order=order is not None,
             order=0 if order is None else operator.index(order),
-            progress=ctypes.cast(told, ctypes.c_void_p),
+            progress=told,
         )
         pointer = kernel._handle.begin()
 
-        def work(_told: object = told) -> int:  # which the library calls
+        def work() -> int:
             made: int = _native.call("maco_session_open", pointer, ctypes.byref(options))
             return made
 
