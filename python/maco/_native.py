@@ -85,6 +85,11 @@ class SessionOptions(Structure):
         ("order", c_uint64),
         ("progress", PROGRESS),
         ("progress_data", c_void_p),
+        ("group", c_char_p),
+        ("rank", c_int),
+        ("has_gpu", c_int),
+        ("gpu", c_int),
+        ("reserved_too", c_int),
     ]
 
 

@@ -193,7 +193,9 @@ class Session:
     MACO_DEVICE says, else "cpu" for kernels of the target cpu, and "cuda" for others. `timeout`: how many seconds a launch may go on
     without progress of any rank, from 0.001 to a year. `process_a_rank`: the ranks run in a process each, and this one runs the rank that
     its environment names (RANK and WORLD_SIZE, or MPI's); all of them then make the same calls in one order. `peer_memory`: None, "nccl" or
-    "nvshmem". `profile`: tasks stamp their times, for `profile()`; a few percent slower. `order`, on the CPU: tasks of all ranks take turns
+    "nvshmem". `rank` and `group`, of a process a rank: which rank this one runs, whatever its environment says, and the name under which
+    they meet: the same for all of them, another for every other group on this host. `gpu`: the number of this process's GPU, with
+    `process_a_rank`. `profile`: tasks stamp their times, for `profile()`; a few percent slower. `order`, on the CPU: tasks of all ranks take turns
     in an order that this seed decides, always the same. `progress` is told what begins while the session is opened ("" at the end), maybe
     in another thread; what it raises is printed and ignored.
 
@@ -218,6 +220,9 @@ class Session:
         process_a_rank: bool = False,
         peer_memory: Literal["nccl", "nvshmem"] | None = None,
         *,
+        rank: int | None = None,
+        group: str | None = None,
+        gpu: int | None = None,
         profile: bool = False,
         order: int | None = None,
         progress: Callable[[str], None] | None = None,
@@ -235,7 +240,12 @@ class Session:
         self._lock = threading.Lock()
         self._broken = ""
         self._tensors = {info.name: info for info in kernel.tensors}
-        self._here = _own_rank(kernel.world) if process_a_rank else None
+        if (rank is None) != (group is None):
+            # Without a group of its own, a rank of a kernel of one is the only one.
+            if rank != 0 or kernel.world != 1:
+                raise Error("rank= and group= belong together")
+            group = "alone"
+        self._here = None if not process_a_rank else _own_rank(kernel.world) if rank is None else operator.index(rank)
         self._ranks_per_gpu = ranks_per_gpu
         told = _native.PROGRESS(lambda _, what: progress(what.decode())) if progress else _native.PROGRESS()
         options = _native.SessionOptions(
@@ -245,6 +255,10 @@ class Session:
             timeout_ms=round(milliseconds),
             process_a_rank=bool(process_a_rank),
             peer_memory=None if peer_memory is None else _native.encoded(peer_memory, "the peer memory"),
+            group=None if group is None else _native.encoded(group, "the group"),
+            rank=0 if rank is None else operator.index(rank),
+            has_gpu=gpu is not None,
+            gpu=0 if gpu is None else operator.index(gpu),
             profile=bool(profile),
             has_order=order is not None,
             order=0 if order is None else operator.index(order),

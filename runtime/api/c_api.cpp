@@ -132,7 +132,7 @@ bool take_options(const Options* given, Options& made, std::initializer_list<siz
 static_assert(sizeof(maco_compile_options) ==
               offsetof(maco_compile_options, max_warnings) + sizeof(int64_t));
 static_assert(sizeof(maco_session_options) ==
-              offsetof(maco_session_options, progress_data) + sizeof(void*));
+              offsetof(maco_session_options, reserved_too) + sizeof(int));
 static_assert(static_cast<int>(maco::Diagnostic::Severity::Note) == MACO_SEVERITY_NOTE);
 // Number `index` of them.
 maco_code give_diagnostic(const std::vector<maco::Diagnostic>& all, size_t index,
@@ -340,7 +340,9 @@ maco_session* maco_session_open(const maco_kernel* kernel, const maco_session_op
       constexpr size_t without_processes = offsetof(maco_session_options, process_a_rank);
       constexpr size_t without_memory = offsetof(maco_session_options, peer_memory);
       constexpr size_t without_profile = offsetof(maco_session_options, profile);
-      if (!take_options(options, given, {without_processes, without_memory, without_profile}))
+      constexpr size_t without_group = offsetof(maco_session_options, group);
+      if (!take_options(options, given,
+                        {without_processes, without_memory, without_profile, without_group}))
         return wrong_size("maco_session_options");
       made.device = given.device == MACO_CPU ? maco::Device::Cpu : maco::Device::Cuda;
       if (given.ranks_per_gpu != 0) made.ranks_per_gpu = given.ranks_per_gpu;
@@ -348,6 +350,11 @@ maco_session* maco_session_open(const maco_kernel* kernel, const maco_session_op
       made.process_a_rank = given.process_a_rank != 0;
       if (given.peer_memory) made.peer_memory = given.peer_memory;
       made.profile = given.profile != 0;
+      if (given.group) {
+        made.group = given.group;
+        made.rank = given.rank;
+      }
+      if (given.has_gpu != 0) made.gpu = given.gpu;
       if (given.has_order != 0) made.order = given.order;
       if (given.progress)
         made.progress = [tell = given.progress, data = given.progress_data](std::string_view what) {

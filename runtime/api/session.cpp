@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <atomic>
+#include <map>
+#include <mutex>
+#include <optional>
 
 #include "runtime/api/convert.h"
 #include "runtime/cpu/session.h"
@@ -22,6 +24,31 @@ namespace {
 Status failed(const runtime::Status& status) { return status_of(status, ErrorCode::RunFailed); }
 Status refused(const runtime::Status& status) {
   return status_of(status, ErrorCode::InvalidArgument);
+}
+
+// Which rank this process runs, among which others; nothing of a kernel of one rank whose
+// environment names none.
+Result<std::optional<runtime::GroupPlace>> place_of(const SessionOptions& options, int world) {
+  std::optional<runtime::GroupPlace> place;
+  if (options.rank < 0) {
+    runtime::Status status;
+    place = runtime::group_from_environment(status);
+    if (!status) return error(ErrorCode::InvalidArgument, status.message);
+  } else if (options.group.empty()) {
+    return error(ErrorCode::InvalidArgument, "a rank that is given needs the name of its group");
+  } else if (options.rank >= world) {
+    return error(ErrorCode::InvalidArgument,
+                 fmt::format("there is no rank {} of {}", options.rank, world));
+  } else if (world > 1) {
+    place = runtime::GroupPlace{options.rank, world, options.group};
+  }
+  if (!place) return place;
+  // The sessions of a group are opened in one order.
+  static std::mutex mutex;
+  static std::map<std::string, int> opened;
+  const std::lock_guard lock(mutex);
+  place->name += fmt::format("#{}", opened[place->name]++);
+  return place;
 }
 
 }  // namespace
@@ -134,13 +161,17 @@ Result<Session> Session::open(const Kernel& kernel, const SessionOptions& option
                    "graph, with one choice of roles");
     all.profiled_tasks = static_cast<int64_t>(kernel.data().program->tasks.size());
   }
+  if (!options.process_a_rank && (options.rank >= 0 || !options.group.empty() || options.gpu >= 0))
+    return error(ErrorCode::InvalidArgument, "a rank, a group or a GPU is for a process a rank");
+  all.gpu = options.gpu;
   runtime::Status status;
   std::unique_ptr<runtime::Group> group;
   std::unique_ptr<runtime::Session> session;
   return guarded([&]() -> Result<Session> {
     if (options.process_a_rank) {
-      auto place = runtime::group_from_environment(status);
-      if (!status) return error(ErrorCode::InvalidArgument, status.message);
+      const auto found = place_of(options, kernel.world());
+      if (!found) return found.error();
+      const std::optional<runtime::GroupPlace>& place = *found;
       if (place && place->size != kernel.world())
         return error(ErrorCode::InvalidArgument,
                      fmt::format("there are {} processes, but '{}' has {} ranks", place->size,
@@ -149,8 +180,6 @@ Result<Session> Session::open(const Kernel& kernel, const SessionOptions& option
         return error(ErrorCode::InvalidArgument,
                      "the environment names no rank (RANK, WORLD_SIZE)");
       if (place) {
-        static std::atomic<int> opened{0};
-        place->name += fmt::format("#{}", opened++);
         runtime::Settings told = runtime::settings_of(kernel.source(), all);
         told.push_back({"the device", options.device == Device::Cpu ? "the CPU" : "a GPU"});
         group = runtime::Group::join(*place, told, all.timeout_ms, status);

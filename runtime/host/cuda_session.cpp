@@ -197,6 +197,13 @@ CudaSession::~CudaSession() {
   ranks_.clear();
 }
 
+// The GPU of the first rank of this process.
+size_t first_gpu(const SessionOptions& options, size_t gpus) {
+  if (options.gpu >= 0) return static_cast<size_t>(options.gpu);
+  if (!options.group) return 0;
+  return static_cast<size_t>(options.group->rank() / options.ranks_per_gpu) % gpus;
+}
+
 // Where the ranks of this process run, and how many share each GPU.
 Status CudaSession::open_ranks() {
   const auto& devices = driver_->devices();
@@ -205,12 +212,14 @@ Status CudaSession::open_ranks() {
     for (int r = 0; r < world; ++r) {
       const int sharing = std::min(per_gpu, world - r / per_gpu * per_gpu);
       ranks_.push_back(std::make_unique<CudaRank>(
-          *driver_, manifest_, options_, r, devices[static_cast<size_t>(r / per_gpu)], sharing));
+          *driver_, manifest_, options_, r,
+          devices[first_gpu(options_, devices.size()) + static_cast<size_t>(r / per_gpu)],
+          sharing));
     }
     return {};
   }
   // Each process may see all GPUs, or only its own.
-  const cuda::DeviceInfo& device = devices[static_cast<size_t>(first_ / per_gpu) % devices.size()];
+  const cuda::DeviceInfo& device = devices[first_gpu(options_, devices.size())];
   cuda::Uuid uuid{};
   MACO_TRY(
       agree(driver_->check(driver_->device_uuid(&uuid, device.device), "ask a GPU who it is")));
@@ -748,11 +757,10 @@ Status check_devices(const cuda::Driver& driver, const ir::Manifest& m, const Ar
                     "would put them there)",
                     m.world, options.ranks_per_gpu, needed, found, found == 1 ? "was" : "were",
                     (m.world + found - 1) / found));
-  // Of a group that of this rank.
-  const size_t begin = options.group
-                           ? static_cast<size_t>(options.group->rank() / options.ranks_per_gpu) %
-                                 driver.devices().size()
-                           : 0;
+  const size_t begin = first_gpu(options, driver.devices().size());
+  if (begin + static_cast<size_t>(needed) > driver.devices().size())
+    return Status::failure(fmt::format("there is no GPU {}, but {} of them",
+                                       begin + static_cast<size_t>(needed) - 1, found));
   for (size_t i = begin; i < begin + static_cast<size_t>(needed); ++i) {
     const cuda::DeviceInfo& d = driver.devices()[i];
     as_ptx = as_ptx || !runs_on(arch, d.major, d.minor);

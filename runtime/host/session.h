@@ -29,6 +29,9 @@ struct SessionOptions {
   uint64_t timeout_ms = 30000;  // without progress of any rank
   uint32_t first_epoch = 1;     // of the first launch; tests start near 2^32
   int ranks_per_gpu = 1;        // CUDA only
+  /// CUDA only: the GPU of the first rank of this process; less than 0: its number follows from the
+  /// rank.
+  int gpu = -1;
   /// Memory for all tensors, zeroed; else each is given some by Session::bind or allocate before
   /// the first launch.
   bool allocate_tensors = true;

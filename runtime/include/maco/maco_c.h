@@ -187,6 +187,12 @@ typedef struct {
   // the thread that opens it. NULL: nobody is.
   void (*progress)(void* progress_data, const char* what);
   void* progress_data;
+  // With process_a_rank, as SessionOptions of maco/session.h have them.
+  const char* group;  // NULL: the environment names the rank, and `rank` doesn't count
+  int rank;
+  int has_gpu;  // 1: `gpu` counts
+  int gpu;
+  int reserved_too;  // 0
 } maco_session_options;
 
 // `options` may be NULL.

@@ -40,6 +40,15 @@ struct SessionOptions {
   /// process alone. A process that ends early fails the launches of the others. On Cuda the rank's
   /// GPU is rank / ranks_per_gpu of those that the process sees, or the only one.
   bool process_a_rank = false;
+  /// With process_a_rank: which rank this process runs, of as many processes as the kernel has
+  /// ranks, which meet under the name `group`: the same for all of them, another for every other
+  /// group on this host. Sessions of one group are opened in one order, of several in any. -1: the
+  /// environment names the rank, and `group` is empty.
+  int rank = -1;
+  std::string group = {};
+  /// Cuda, with process_a_rank: the GPU of this process's rank, by its number in this process. -1:
+  /// as process_a_rank says.
+  int gpu = -1;
   /// Cuda: the memory that ranks send each other by: "" (peer access in one process, CUDA's virtual
   /// memory between processes), "nccl" (windows of NCCL 2.28 or later), or "nvshmem" (its symmetric
   /// heap; a process a rank).

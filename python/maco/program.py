@@ -1,0 +1,226 @@
+"""Graphs that run with other tensors each time: what functions on tensors are made of.
+
+A `Program` compiles a graph, opens it on a device for a group of ranks, and runs it with the memory of the tensors that a call gives.
+`program()` keeps programs, so that a graph is compiled once a process.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .errors import Error
+from .graph import Graph
+from .groups import Group
+from .kernel import Kernel, Profile, Session, TensorInfo
+from .tensors import ALIGNMENT, Memory, check, describe
+
+__all__ = ["Program", "listeners", "program"]
+
+listeners: list[Callable[["Program", Profile], None]] = []
+"""While there are any, programs run with stamped kernels, and each listener is told the profile of each run, on all ranks alike."""
+
+
+class Program:
+    """A graph, compiled and opened on a device.
+
+    `group`: the ranks that run it, as many as its world; None: this process alone, of a graph of one rank. `device` is "cpu" or "cuda",
+    `index` the GPU's number. `options` are those of `Graph.compile`, without its target. Where the graph has several ranks, all of them make
+    it and run it in one order; they compare graph and options first, and raise `maco.MismatchError` if these differ; rank 0 compiles.
+
+    One run at a time; calls from several threads wait for each other.
+    """
+
+    def __init__(
+        self, graph: Graph, *, group: Group | None = None, device: str = "cpu", index: int = 0, timeout: float = 30.0, **options: Any
+    ) -> None:
+        self.group = group if group is not None and group.size > 1 else None
+        self.device = device
+        self.index = index
+        self.timeout = timeout
+        self._graph = graph
+        self._options = {**options, **({"target": "cpu"} if device == "cpu" else {})}
+        self.kernel = _compiled(graph, self.group, self._options)
+        self._sessions: dict[bool, _Bound] = {}
+        self._lock = threading.RLock()
+
+    @property
+    def name(self) -> str:
+        """The graph's."""
+        return self.kernel.name
+
+    def __call__(self, tensors: Mapping[str, Any], values: Mapping[str, int] | None = None) -> None:
+        """Runs the graph once, with tensors for its inputs, params, states and outputs by name.
+
+        On the CPU it has run when this returns. On a GPU it is put on torch's current stream, and what fails raises at a later call; the
+        tensors have to be there until then, which torch sees to for those that it allocated on that stream. A tensor has the kernel's dtype
+        and shape, or on axis 0 as many rows as its dim in `values` says. What isn't contiguous, not aligned to 16 bytes, has fewer rows, or shares
+        memory with another that is written, is copied on the way. Names that are left out have zeroed memory of the program's own.
+        """
+        with self._lock:
+            stamped = bool(listeners)
+            bound = self._sessions.get(stamped)
+            if bound is None:
+                bound = self._sessions[stamped] = _Bound(self, stamped)
+            bound.run(tensors, dict(values or {}))
+            if stamped:
+                bound.session.wait()
+                profile = bound.session.profile()
+                for listener in listeners:
+                    listener(self, profile)
+
+    def wait(self) -> None:
+        """Waits for all runs. Raises `maco.LaunchError` if any failed."""
+        with self._lock:
+            for bound in self._sessions.values():
+                bound.session.wait()
+
+    def close(self) -> None:
+        """Frees what it holds."""
+        with self._lock:
+            for bound in self._sessions.values():
+                bound.session.close()
+            self._sessions.clear()
+
+
+class _Bound:
+    """A session, and where its tensors are."""
+
+    def __init__(self, program: Program, profile: bool) -> None:
+        group = program.group
+        kernel = program.kernel
+        if profile and group and group.rank:
+            kernel = program._graph.compile(**program._options)  # what came as source can't be profiled
+        self.session = Session(
+            kernel,
+            program.device,  # type: ignore[arg-type]
+            timeout=program.timeout,
+            process_a_rank=True,
+            rank=group.rank if group else 0,
+            group=group.name if group else None,
+            gpu=program.index if program.device == "cuda" else None,
+            profile=profile,
+        )
+        self.program = program
+        self.rank = group.rank if group else 0
+        self.infos = {info.name: info for info in program.kernel.tensors}
+        self.places: dict[str, int] = {}  # where tensors are bound
+        self.staged: dict[str, Any] = {}  # memory of its own, by name
+
+    def run(self, tensors: Mapping[str, Any], values: Mapping[str, int]) -> None:
+        device, index = self.program.device, self.program.index
+        memories: dict[str, Memory] = {}
+        for name, tensor in tensors.items():
+            info = self.session._find(name)
+            memory = describe(tensor, name)
+            written = info.kind in ("state", "output")
+            check(
+                memory, name, dtype=info.dtype, shape=info.shape, rows_up_to=True, device=device,
+                index=index if device == "cuda" else None, contiguous=False, aligned=False, writable=written,
+            )  # fmt: skip
+            memories[name] = memory
+        copied = {name for name, memory in memories.items() if not self._direct(self.infos[name], memory)}
+        copied |= _overlapping({name: memory for name, memory in memories.items() if name not in copied}, self.infos)
+        for name, memory in memories.items():
+            info = self.infos[name]
+            if name in copied:
+                own = self._own(info, memory)
+                if info.kind != "output":
+                    _rows(own, tensors[name]).copy_(tensors[name])
+                self._bind(name, own, describe(own, name).address)
+            else:
+                self._bind(name, tensors[name], memory.address)
+        for name, info in self.infos.items():
+            if name not in memories:
+                if info.kind in ("input", "param"):
+                    raise Error(f"'{name}' has no tensor")
+                if name not in self.places:
+                    self._bind(name, own := self._own(info, None, zero=True), describe(own, name).address)
+        if device == "cpu":
+            self.session.run(values)
+        else:
+            import torch
+
+            self.session.launch(torch.cuda.current_stream(index), values)
+        for name in copied:
+            if self.infos[name].kind in ("state", "output"):
+                tensors[name].copy_(_rows(self.staged[name], tensors[name]))
+
+    def _direct(self, info: TensorInfo, memory: Memory) -> bool:
+        return memory.shape == info.shape and memory.contiguous and memory.address % ALIGNMENT == 0
+
+    def _own(self, info: TensorInfo, memory: Memory | None, zero: bool = False) -> Any:
+        own = self.staged.get(info.name)
+        if own is None:
+            import torch
+
+            where = "cpu" if self.program.device == "cpu" else f"cuda:{self.program.index}"
+            make = torch.zeros if zero else torch.empty
+            own = self.staged[info.name] = make(info.shape, dtype=info.dtype.torch(), device=where)
+        return own
+
+    def _bind(self, name: str, tensor: Any, address: int) -> None:
+        if self.places.get(name) != address:
+            self.session.bind(name, tensor, self.rank)
+            self.places[name] = address
+        else:
+            self.session._replace((self.rank, name), describe(tensor, name))
+
+
+def _rows(whole: Any, like: Any) -> Any:
+    return whole[: like.shape[0]] if whole.shape != like.shape else whole
+
+
+def _overlapping(memories: Mapping[str, Memory], infos: Mapping[str, TensorInfo]) -> set[str]:
+    """Tensors that share memory with another, of which one is written: all of them but one that is written. Those are only read."""
+    ordered = sorted(memories.items(), key=lambda item: item[1].address)
+    found: set[str] = set()
+    for i, (name, memory) in enumerate(ordered):
+        for other, further in ordered[i + 1 :]:
+            if further.address >= memory.address + memory.bytes:
+                break
+            if not further.bytes or not memory.bytes:
+                continue
+            written = [one for one in (name, other) if infos[one].kind in ("state", "output")]
+            if len(written) == 2:
+                raise Error(f"'{name}' and '{other}' share memory, and both are written")
+            if written:
+                found.add(other if written[0] == name else name)
+    return found
+
+
+def _compiled(graph: Graph, group: Group | None, options: Mapping[str, Any]) -> Kernel:
+    if group is None:
+        return graph.compile(**options)
+    text = graph.text(canonical=True)
+    group.compare(f"{text}\n{sorted(options.items())!r}", f"the graph '{graph.name}' or its options")
+    answer, kernel = "", None
+    if group.rank == 0:
+        try:
+            kernel = graph.compile(**options)
+            answer = "+" + kernel.source
+        except Error as error:
+            answer = "-" + str(error)
+            failed = error
+    answer = group.exchange(answer)[0]
+    if answer.startswith("-"):
+        raise failed if group.rank == 0 else Error(answer[1:])
+    return kernel if kernel is not None else Kernel.from_source(answer[1:])
+
+
+_kept: dict[Any, Program] = {}
+_keep_lock = threading.Lock()
+
+
+def program(graph: Graph, *, group: Group | None = None, device: str = "cpu", index: int = 0, **options: Any) -> Program:
+    """The program of a graph: one that was made before of an equal graph for the same group, device and options, or a new one."""
+    alone = group is None or group.size == 1
+    key = (graph.text(canonical=True), None if alone else group.name, device, index, repr(sorted(options.items())))  # type: ignore[union-attr]
+    with _keep_lock:
+        found = _kept.get(key)
+        if found is None:
+            found = _kept[key] = Program(graph, group=group, device=device, index=index, **options)
+        return found
+
+
