@@ -6,6 +6,7 @@ environment names (torchrun's variables, Slurm's and MPI's), else this process a
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import threading
@@ -52,7 +53,8 @@ class Group:
                 self.store.wait([one], timedelta(seconds=timeout))
                 found.append(self.store.get(one).decode())
             except RuntimeError as error:
-                raise Error(f"rank {rank} hasn't come within {timeout:g} seconds to where rank {self.rank} is: {error}") from None
+                why = str(error).splitlines()[0]
+                raise Error(f"rank {rank} hasn't come within {timeout:g} seconds to where rank {self.rank} is: {why}") from None
         return found
 
     def compare(self, text: str, what: str, timeout: float = TIMEOUT) -> None:
@@ -63,6 +65,9 @@ class Group:
         if len(set(digests)) == 1:
             return
         texts = self.exchange(text, timeout)
+        # The store may end with the first rank that leaves.
+        with contextlib.suppress(Error):
+            self.exchange("", 10)
         mine = texts[0].splitlines()
         for rank, other in enumerate(texts):
             if other == texts[0]:
@@ -70,7 +75,8 @@ class Group:
             theirs = other.splitlines()
             line = next((i for i in range(max(len(mine), len(theirs))) if mine[i : i + 1] != theirs[i : i + 1]), 0)
             raise MismatchError(
-                f"{what} differs between ranks: line {line + 1} is '{_line(mine, line)}' on rank 0 and '{_line(theirs, line)}' on rank {rank}"
+                f"{what} differs between ranks: line {line + 1} is '{_line(mine, line)}' on rank 0 "
+                f"and '{_line(theirs, line)}' on rank {rank}"
             )
 
     def __repr__(self) -> str:
@@ -108,5 +114,3 @@ def _make() -> Group:
         multi_tenant=True,
     )
     return Group(rank, size, "world", store)
-
-

@@ -195,7 +195,9 @@ class Session:
     its environment names (RANK and WORLD_SIZE, or MPI's); all of them then make the same calls in one order. `peer_memory`: None, "nccl" or
     "nvshmem". `rank` and `group`, of a process a rank: which rank this one runs, whatever its environment says, and the name under which
     they meet: the same for all of them, another for every other group on this host. `gpu`: the number of this process's GPU, with
-    `process_a_rank`. `profile`: tasks stamp their times, for `profile()`; a few percent slower. `order`, on the CPU: tasks of all ranks take turns
+    `process_a_rank`.
+
+    `profile`: tasks stamp their times, for `profile()`; a few percent slower. `order`, on the CPU: tasks of all ranks take turns
     in an order that this seed decides, always the same. `progress` is told what begins while the session is opened ("" at the end), maybe
     in another thread; what it raises is printed and ignored.
 

@@ -18,7 +18,7 @@ from .tensors import ALIGNMENT, Memory, check, describe
 
 __all__ = ["Program", "listeners", "program"]
 
-listeners: list[Callable[["Program", Profile], None]] = []
+listeners: list[Callable[[Program, Profile], None]] = []
 """While there are any, programs run with stamped kernels, and each listener is told the profile of each run, on all ranks alike."""
 
 
@@ -26,8 +26,8 @@ class Program:
     """A graph, compiled and opened on a device.
 
     `group`: the ranks that run it, as many as its world; None: this process alone, of a graph of one rank. `device` is "cpu" or "cuda",
-    `index` the GPU's number. `options` are those of `Graph.compile`, without its target. Where the graph has several ranks, all of them make
-    it and run it in one order; they compare graph and options first, and raise `maco.MismatchError` if these differ; rank 0 compiles.
+    `index` the GPU's number. `options` are those of `Graph.compile`, without its target. Where the graph has several ranks, all of them
+    make it and run it in one order; they compare graph and options first, and raise `maco.MismatchError` if these differ; rank 0 compiles.
 
     One run at a time; calls from several threads wait for each other.
     """
@@ -54,9 +54,10 @@ class Program:
         """Runs the graph once, with tensors for its inputs, params, states and outputs by name.
 
         On the CPU it has run when this returns. On a GPU it is put on torch's current stream, and what fails raises at a later call; the
-        tensors have to be there until then, which torch sees to for those that it allocated on that stream. A tensor has the kernel's dtype
-        and shape, or on axis 0 as many rows as its dim in `values` says. What isn't contiguous, not aligned to 16 bytes, has fewer rows, or shares
-        memory with another that is written, is copied on the way. Names that are left out have zeroed memory of the program's own.
+        tensors have to be there until then, which torch sees to for those that it allocated on that stream. A tensor has the kernel's
+        dtype and shape, or on axis 0 as many rows as its dim in `values` says. What isn't contiguous or aligned to 16 bytes, has fewer
+        rows, or shares memory with another that is written, is copied on the way. States and outputs that are left out have zeroed
+        memory of the program's own.
         """
         with self._lock:
             stamped = bool(listeners)
@@ -222,5 +223,3 @@ def program(graph: Graph, *, group: Group | None = None, device: str = "cpu", in
         if found is None:
             found = _kept[key] = Program(graph, group=group, device=device, index=index, **options)
         return found
-
-

@@ -11,6 +11,8 @@ WAITED = (
     "rank 1, SM 3: task 'y' (allreduce) tile 2 waited 30 s without progress for rank 0's event 'y.arrived' (peer event 4): "
     "expected 2, seen 1"
 )
+
+
 def test_what_stopped():
     error = from_library(4, WAITED, (), (1, "task 'y' (allreduce) tile 3", "event 'e'", 4, 2))
     assert type(error) is maco.LaunchError
@@ -24,8 +26,10 @@ def test_what_stopped():
 
 
 def test_notes_belong_to_what_is_before_them():
-    row = [maco.Diagnostic(*one) for one in (("error", "<g>", 4, 7, "a"), ("note", "<g>", 3, 9, "b"), ("note", "<g>", 2, 1, "c"),
-                                             ("warning", "/x.cu", 7, 1, "odd"))]
+    row = [
+        maco.Diagnostic(*one)
+        for one in (("error", "<g>", 4, 7, "a"), ("note", "<g>", 3, 9, "b"), ("note", "<g>", 2, 1, "c"), ("warning", "/x.cu", 7, 1, "odd"))
+    ]
     first, second = from_library(2, "text", row).diagnostics
     assert [n.text for n in first.notes] == ["b", "c"]
     assert (second.severity, second.file, second.notes) == ("warning", "/x.cu", ())
