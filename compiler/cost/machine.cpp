@@ -3,6 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
 
 #include "ir/check.h"
 
@@ -132,9 +137,37 @@ const std::vector<Machine>& all_machines() {
   return machines;
 }
 
+namespace {
+
+// What MACO_CPU_SMS says: 0 if it isn't set, or says nothing that can be.
+int32_t chosen_cpu_sms() {
+  const char* text = std::getenv(kCpuSms);
+  int32_t sms = 0;
+  if (!text || *text == 0) return 0;
+  const char* const end = text + std::strlen(text);
+  const auto [rest, code] = std::from_chars(text, end, sms);
+  return code == std::errc() && rest == end && sms >= 1 && sms <= kMostCpuSms ? sms : 0;
+}
+
+// The board of the CPU target with so many SMs.
+const Machine* cpu_with(const Machine& usual, int32_t sms) {
+  static std::mutex mutex;
+  static std::map<int32_t, Machine> made;
+  const std::lock_guard lock(mutex);
+  Machine& machine = made.try_emplace(sms, usual).first->second;
+  machine.sms = sms;
+  machine.sms_source = kCpuSms;
+  return &machine;
+}
+
+}  // namespace
+
 const Machine* find_board(std::string_view board) {
-  for (const Machine& m : all_machines())
-    if (m.board == board) return &m;
+  for (const Machine& m : all_machines()) {
+    if (m.board != board) continue;
+    const int32_t sms = m.arch == 0 ? chosen_cpu_sms() : 0;
+    return sms == 0 ? &m : cpu_with(m, sms);
+  }
   return nullptr;
 }
 
@@ -147,9 +180,18 @@ const Machine* find_machine(std::string_view target, std::string_view board) {
 
 const Machine* find_machine(std::string_view target, std::string_view board,
                             ir::Diagnostics& diagnostics) {
-  if (const Machine* machine = find_machine(target, board)) return machine;
+  if (const Machine* machine = find_machine(target, board)) {
+    const char* chosen = std::getenv(kCpuSms);
+    if (machine->arch != 0 || !chosen || *chosen == 0 || chosen_cpu_sms() > 0) return machine;
+    diagnostics.error({}, fmt::format("{} is '{}', but must be a number from 1 to {}", kCpuSms,
+                                      chosen, kMostCpuSms));
+    return nullptr;
+  }
   if (!find_architecture(target)) {
-    diagnostics.error({}, fmt::format("unknown target '{}'", target));
+    std::vector<std::string> targets;
+    for (const Architecture& a : all_architectures()) targets.push_back(a.target);
+    diagnostics.error(
+        {}, fmt::format("unknown target '{}'{}", target, ir::did_you_mean(target, targets)));
   } else if (const Machine* other = find_board(board)) {
     diagnostics.error({}, fmt::format("board '{}' has GPUs of target '{}', not '{}'", board,
                                       other->target, target));

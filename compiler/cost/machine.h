@@ -81,7 +81,11 @@ const Machine* find_machine(std::string_view target, std::string_view board = {}
 /// find_machine, which reports why there is none.
 const Machine* find_machine(std::string_view target, std::string_view board,
                             ir::Diagnostics& diagnostics);
-/// The machine with this board; nullptr if there is none.
+/// The environment variable that says how many SMs the board of the CPU target has, and the most.
+inline constexpr const char* kCpuSms = "MACO_CPU_SMS";
+inline constexpr int32_t kMostCpuSms = 1024;
+/// The machine with this board; nullptr if there is none. That of the CPU target has as many SMs as
+/// MACO_CPU_SMS says.
 const Machine* find_board(std::string_view board);
 
 const std::vector<Architecture>& all_architectures();

@@ -427,10 +427,20 @@ maco_code maco_session_launch(maco_session* session, const maco_value* values, s
 maco_code maco_session_launch_at(maco_session* session, const maco_value* values, size_t count,
                                  const maco_address* addresses, size_t address_count,
                                  void* const* streams, maco_error** error) {
-  if (!session || (!values && count > 0) || (!addresses && address_count > 0))
+  return maco_session_launch_with(session, values, count, addresses, address_count, nullptr, 0,
+                                  streams, error);
+}
+maco_code maco_session_launch_with(maco_session* session, const maco_value* values, size_t count,
+                                   const maco_address* addresses, size_t address_count,
+                                   const maco_place* places, size_t place_count,
+                                   void* const* streams, maco_error** error) {
+  if (!session || (!values && count > 0) || (!addresses && address_count > 0) ||
+      (!places && place_count > 0))
     return fail(error, "an argument is NULL");
   for (const maco_address& a : std::span(addresses, address_count))
     if (!a.name || !a.at) return fail(error, "an address is NULL");
+  for (const maco_place& p : std::span(places, place_count))
+    if (!p.at || p.tensor < 0) return fail(error, "a place is NULL, or of no tensor");
   return call(error, [&] {
     size_t ranks = 0;  // of this process
     for (int r = 0; r < session->session.kernel().world(); ++r)
@@ -438,7 +448,11 @@ maco_code maco_session_launch_at(maco_session* session, const maco_value* values
     maco::Values all = values_of(values, count);
     for (const maco_address& a : std::span(addresses, address_count))
       all.insert_or_assign(a.name, std::vector<const int32_t*>(a.at, a.at + ranks));
-    return session->session.launch(all, {streams, streams ? ranks : 0});
+    std::vector<maco::Place> placed;
+    placed.reserve(place_count);
+    for (const maco_place& p : std::span(places, place_count))
+      placed.push_back({static_cast<size_t>(p.tensor), {p.at, ranks}});
+    return session->session.launch(all, {streams, streams ? ranks : 0}, placed);
   });
 }
 maco_code maco_session_wait(maco_session* session, maco_error** error) {

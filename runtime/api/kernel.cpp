@@ -4,6 +4,7 @@
 
 #include "compiler/api/compile.h"
 #include "compiler/api/report.h"
+#include "compiler/cost/machine.h"
 #include "ir/variants.h"
 #include "runtime/api/convert.h"
 
@@ -58,7 +59,9 @@ std::optional<Kernel::Data> read_kernel(std::string source, std::string& why) {
 
 Result<Kernel> compile_graph(const Graph& graph, const CompileOptions& options) {
   api::Options all;
-  all.target = options.target;
+  const cost::Machine* const board =
+      options.board.empty() ? nullptr : cost::find_board(options.board);
+  all.target = !options.target.empty() ? options.target : board ? board->target : "sm_90a";
   all.board = options.board;
   all.sms = options.sms;
   all.load_ahead = options.load_ahead;

@@ -82,8 +82,8 @@ struct Session::State {
     }
   };
   // Whether a launch can have these values, with this memory.
-  Status check_launch(const Given& given) const {
-    if (Status status = refused(runtime::check_bound(*session)); !status) return status;
+  Status check_launch(const Given& given, runtime::TensorPlaces places = {}) const {
+    if (Status status = refused(runtime::check_bound(*session, places)); !status) return status;
     std::vector<int32_t> evaluated;
     std::vector<runtime::LaunchVariable> variables;
     const ir::Manifest& manifest = session->manifest();
@@ -293,17 +293,25 @@ Status Session::run(const Values& values) {
   return launched ? ended : launched;
 }
 
-Status Session::launch(const Values& values, std::span<void* const> streams) {
+Status Session::launch(const Values& values, std::span<void* const> streams,
+                       std::span<const Place> places) {
   const State::Given given(values);
   const int here = state_->session->here().count;
-  Status wrong = state_->check_launch(given);
+  std::vector<runtime::TensorPlace> placed;
+  placed.reserve(places.size());
+  for (const Place& place : places) placed.push_back({place.tensor, place.at});
+  // What can't be a place the session needn't see.
+  const runtime::Status placing = runtime::check_places(*state_->session, placed);
+  if (!placing) placed.clear();
+  Status wrong = placing ? state_->check_launch(given, placed) : refused(placing);
   if (wrong && !streams.empty() && streams.size() != static_cast<size_t>(here))
     wrong =
         error(ErrorCode::InvalidArgument,
               fmt::format("{} streams for {} rank{}", streams.size(), here, here == 1 ? "" : "s"));
   // In a group the session sees the same, and tells the others.
   if (!wrong && !state_->group) return wrong;
-  const Status launched = failed(state_->session->enqueue(given.values, given.addresses, streams));
+  const Status launched =
+      failed(state_->session->enqueue(given.values, given.addresses, streams, placed));
   return wrong ? launched : wrong;
 }
 

@@ -240,7 +240,7 @@ class CpuSessionImpl final : public CpuSession {
   Status launch(const LaunchValues& values) override { return launch(values, {}); }
   Status bench(const LaunchValues& values, int launches, double& median_us) override;
   Status enqueue(const LaunchValues& values, const LaunchAddresses& addresses,
-                 std::span<void* const> streams) override;
+                 std::span<void* const> streams, TensorPlaces places) override;
   Status wait() override { return std::exchange(enqueued_, Status{}); }
   Status ended(bool& all) override {
     all = true;
@@ -738,14 +738,23 @@ Status CpuSessionImpl::conclude(const LaunchValues& values, std::string story) {
 }
 
 Status CpuSessionImpl::enqueue(const LaunchValues& values, const LaunchAddresses& addresses,
-                               std::span<void* const> streams) {
+                               std::span<void* const> streams, TensorPlaces places) {
   if (!streams.empty() && streams.size() != ranks_.size())
     return Status::failure(fmt::format("{} streams for {} ranks", streams.size(), ranks_.size()));
   if (Status earlier = wait(); !earlier) return earlier;
+  std::vector<std::vector<void*>> bound;  // for the time behind the launch
+  for (const RankState& rank : ranks_)
+    if (!places.empty()) bound.push_back(rank.tensor_pointers);
+  for (const TensorPlace& place : places)
+    for (size_t r = 0; r < ranks_.size(); ++r)
+      ranks_[r].tensor_pointers[place.tensor] = place.at[r];
   // What is wrong with the call itself is said at once.
-  if (Status s = set_values(values, addresses); !s) return s;
-  enqueued_ = launch(values, addresses);
-  return {};
+  Status called = set_values(values, addresses);
+  if (called) enqueued_ = launch(values, addresses);
+  // In the same memory, which `launch` knows.
+  for (size_t r = 0; r < bound.size(); ++r)
+    std::copy(bound[r].begin(), bound[r].end(), ranks_[r].tensor_pointers.begin());
+  return called;
 }
 
 Status CpuSessionImpl::bench(const LaunchValues& values, int launches, double& median_us) {

@@ -68,9 +68,13 @@ CudaRank::CudaRank(const cuda::Driver& driver, const ir::Manifest& manifest,
       sharing_(sharing) {}
 
 CudaRank::~CudaRank() {
-  if (abandoned_) static_cast<void>(nccl_.release());
+  if (abandoned_) {
+    static_cast<void>(nccl_.release());
+    static_cast<void>(tables_.release());
+  }
   if (abandoned_ || !context_ || driver_.context_set(context_) != cuda::kSuccess) return;
   nccl_.reset();
+  tables_.reset();
   for (cuda::Event event : events_) driver_.event_destroy(event);
   if (last_) driver_.event_destroy(last_);
   for (cuda::DevicePtr memory : memory_) driver_.free(memory);
@@ -83,11 +87,14 @@ CudaRank::~CudaRank() {
   driver_.context_release(device_.device);
 }
 
-Status CudaRank::check(cuda::Result result, const std::string& what) const {
-  Status status = driver_.check(result, what);
+Status CudaRank::of_rank(Status status) const {
   if (!status)
     status.message = fmt::format("rank {} on GPU {}: {}", rank_, device_.index, status.message);
   return status;
+}
+
+Status CudaRank::check(cuda::Result result, const std::string& what) const {
+  return of_rank(driver_.check(result, what));
 }
 
 Status CudaRank::make_current() const {
@@ -276,31 +283,8 @@ Status CudaRank::encode_maps() {
     const ir::ManifestMap& m = manifest_.maps[i];
     const cuda::DevicePtr base =
         m.tensor < 0 ? device(launch_.arena) : tensors_[static_cast<size_t>(m.tensor)];
-    const auto bytes = static_cast<uint64_t>(ir::size_of(m.dtype));
-    const auto cols = static_cast<uint64_t>(m.cols), box_cols = static_cast<uint64_t>(m.box_cols);
-    // A box has at most 256 elements a row: those of long rows are runs of 8 bytes.
-    const bool lines = m.lines();
-    const uint64_t unit = lines ? bytes : sizeof(uint64_t);
-    // Runs have an axis of their own.
-    const bool runs = m.run > 0;
-    const uint64_t run = runs ? static_cast<uint64_t>(m.run) : cols;
-    const auto rows = static_cast<uint64_t>(m.rows), row = cols * bytes;
-    const auto box_row = static_cast<uint32_t>(box_cols * bytes / unit),
-               box_rows = static_cast<uint32_t>(m.box_rows);
-    const uint64_t extents[] = {run * bytes / unit, runs ? cols / run : rows, rows},
-                   pitch[] = {runs ? run * bytes : row, row};
-    const uint32_t box[] = {box_row, runs ? 1 : box_rows, box_rows}, every[] = {1, 1, 1};
-    const int type = !lines                       ? cuda::kMapU64
-                     : m.dtype == ir::DType::BF16 ? cuda::kMapBf16
-                     : m.dtype == ir::DType::F16  ? cuda::kMapF16
-                     : bytes == 4                 ? cuda::kMapU32
-                                                  : cuda::kMapU8;
-    MACO_TRY(check(driver_.map_encode(&maps[i], type, runs ? 3 : 2,
-                                      pointer<char>(base + static_cast<cuda::DevicePtr>(m.offset)),
-                                      extents, pitch, box, every, 0,
-                                      lines ? cuda::kMapSwizzle128 : cuda::kMapSwizzleNone,
-                                      cuda::kMapL2Promotion256, 0),
-                   fmt::format("describe a matrix of {} x {} elements", m.rows, m.cols)));
+    // One that lives nowhere comes with each launch.
+    if (base != 0) MACO_TRY(of_rank(encode_map(driver_, manifest_, i, base, maps[i])));
   }
   MACO_TRY(check(driver_.to_device(device(launch_.maps), maps.data(),
                                    maps.size() * sizeof(TensorMap), stream_),
@@ -346,7 +330,8 @@ Status CudaRank::join(const Nccl::Id& id) {
 Status CudaRank::enqueue_handed() {
   if (!nccl_) return {};
   MACO_TRY(make_current());
-  return nccl_->enqueue(tensors_.data(), device(launch_.arena), launch_.values);
+  return nccl_->enqueue((placed_.empty() ? tensors_ : placed_).data(), device(launch_.arena),
+                        launch_.values);
 }
 
 Status CudaRank::start(cuda::Function function, size_t shared, bool cooperative,
@@ -496,7 +481,23 @@ Status CudaRank::wait(const std::atomic<bool>& give_up) {
   return wait_until(give_up, [&] { return driver_.stream_query(stream_); });
 }
 
-Status CudaRank::enqueue_on(cuda::Stream stream, uint32_t epoch) {
+std::span<const cuda::DevicePtr> CudaRank::with_places(TensorPlaces places, size_t here) {
+  placed_ = tensors_;
+  for (const TensorPlace& place : places)
+    placed_[place.tensor] = reinterpret_cast<cuda::DevicePtr>(place.at[here]);
+  return placed_;
+}
+
+Status CudaRank::start_with(const TensorTables::Table& table, cuda::Stream stream) {
+  void** const tensors = std::exchange(launch_.tensors, pointer<void*>(table.tensors));
+  const TensorMap* const maps = std::exchange(launch_.maps, pointer<TensorMap>(table.maps));
+  const Status started = start_kernel(stream);
+  launch_.tensors = tensors;
+  launch_.maps = maps;
+  return started;
+}
+
+Status CudaRank::enqueue_on(cuda::Stream stream, uint32_t epoch, TensorPlaces places, size_t here) {
   MACO_TRY(make_current());
   // Launches share counters and temporaries, whichever streams they are on.
   if (last_)
@@ -504,13 +505,26 @@ Status CudaRank::enqueue_on(cuda::Stream stream, uint32_t epoch) {
   else
     MACO_TRY(check(driver_.event_create(&last_, 0), "make an event"));
   launch_.epoch = epoch;
-  MACO_TRY(start_kernel(stream));
+  if (places.empty()) {
+    placed_.clear();
+    MACO_TRY(start_kernel(stream));
+  } else {
+    if (!tables_)
+      tables_ = std::make_unique<TensorTables>(driver_, manifest_, device(launch_.arena));
+    TensorTables::Table table;
+    MACO_TRY(of_rank(tables_->at(with_places(places, here), stream, table)));
+    MACO_TRY(start_with(table, stream));
+  }
   return check(driver_.event_record(last_, stream), "record an event");
 }
 
-Status CudaRank::capture_on(cuda::Stream stream) {
+Status CudaRank::capture_on(cuda::Stream stream, TensorPlaces places, size_t here) {
   MACO_TRY(make_current());
-  return start_kernel(stream);
+  if (places.empty()) return start_kernel(stream);
+  if (!tables_) tables_ = std::make_unique<TensorTables>(driver_, manifest_, device(launch_.arena));
+  TensorTables::Table table;
+  MACO_TRY(of_rank(tables_->fixed(with_places(places, here), stream_, table)));
+  return start_with(table, stream);
 }
 
 Status CudaRank::is_capturing(cuda::Stream stream, bool& capturing) const {

@@ -11,6 +11,7 @@
 #include "runtime/host/driver.h"
 #include "runtime/host/nccl.h"
 #include "runtime/host/symmetric.h"
+#include "runtime/host/tensor_tables.h"
 
 namespace maco::runtime {
 
@@ -53,8 +54,7 @@ class CudaRank {
   cuda::DevicePtr tensor(size_t i) const { return tensors_[i]; }
   void bind_tensor(size_t i, cuda::DevicePtr memory);
   Status allocate_tensor(size_t i);
-  /// Tells the kernel where the tensors live, if that has changed. All must live somewhere. Waits
-  /// for it.
+  /// Tells the kernel where the tensors live, if that has changed. Waits for it.
   Status place_tensors();
   Status write(size_t tensor, size_t offset, const void* data, size_t bytes);
   Status read(size_t tensor, size_t offset, void* data, size_t bytes);
@@ -83,9 +83,10 @@ class CudaRank {
   Status wait(const std::atomic<bool>& give_up);
   /// The same on any stream (null: the device's default one), behind the last launch that was
   /// enqueued so, which `wait_for_last` and `last_ended` are about.
-  Status enqueue_on(cuda::Stream stream, uint32_t epoch);
+  /// `places`: tensors that it has elsewhere, this rank as number `here` of its process's.
+  Status enqueue_on(cuda::Stream stream, uint32_t epoch, TensorPlaces places, size_t here);
   /// Puts a launch, whose number the rank's memory has, on a stream that is being captured.
-  Status capture_on(cuda::Stream stream);
+  Status capture_on(cuda::Stream stream, TensorPlaces places, size_t here);
   Status is_capturing(cuda::Stream stream, bool& capturing) const;
   /// Waits for all that runs on the GPU; fails while a stream of it is being captured.
   Status synchronize() const;
@@ -114,6 +115,11 @@ class CudaRank {
 
  private:
   Status check(cuda::Result result, const std::string& what) const;
+  /// The same of what failed already.
+  Status of_rank(Status status) const;
+  /// Where tensors are with these places; stays until the next call.
+  std::span<const cuda::DevicePtr> with_places(TensorPlaces places, size_t here);
+  Status start_with(const TensorTables::Table& table, cuda::Stream stream);
   Status make_current() const;
   Status allocate_device(cuda::DevicePtr& memory, size_t bytes, const std::string& what);
   /// Of tensors and temporaries, which have their addresses.
@@ -150,6 +156,8 @@ class CudaRank {
   std::vector<cuda::DevicePtr> memory_;   // everything to free
   std::vector<cuda::DevicePtr> tensors_;  // one a tensor of the manifest
   bool moved_ = true;                     // since place_tensors
+  std::vector<cuda::DevicePtr> placed_;   // of the last launch that had places; else empty
+  std::unique_ptr<TensorTables> tables_;  // once a launch had places
   std::vector<cuda::DevicePtr> controls_;  // of this rank, in a group of all
   Report* reports_ = nullptr;              // host memory, mapped
   // Host memory for copies while a kernel runs: [0] heartbeat, [1] abort.

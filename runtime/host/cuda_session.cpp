@@ -64,7 +64,7 @@ class CudaSession : public Session {
   Status launch(const LaunchValues& values) override;
   Status bench(const LaunchValues& values, int launches, double& median_us) override;
   Status enqueue(const LaunchValues& values, const LaunchAddresses& addresses,
-                 std::span<void* const> streams) override;
+                 std::span<void* const> streams, TensorPlaces places) override;
   Status wait() override;
   Status ended(bool& all) override;
   Status stamps(std::vector<RankStamps>& ranks) override;
@@ -106,7 +106,8 @@ class CudaSession : public Session {
   // Launches of graphs begin without a call here: tells them where tensors live now, unless a
   // launch runs that was told before.
   Status place_for_graphs();
-  Status set_values(const LaunchValues& values, const LaunchAddresses& addresses = {});
+  Status set_values(const LaunchValues& values, const LaunchAddresses& addresses = {},
+                    TensorPlaces places = {});
   Status run(int launches, bool timed);
   // So many more launches will be enqueued: resets counters where packets would get flags that
   // others left.
@@ -120,7 +121,7 @@ class CudaSession : public Session {
   // Values of launches that all processes are about to run; waits for earlier ones.
   Status ready(const LaunchValues& values, int launches);
   Status ready_to_enqueue(const LaunchValues& values, const LaunchAddresses& addresses,
-                          bool captured);
+                          TensorPlaces places, bool captured);
   // Of the ranks of this process.
   std::vector<Status> wait_for_last();
   bool any_report() const;
@@ -374,10 +375,11 @@ Status CudaSession::read_at(int rank, size_t tensor, size_t offset, void* data, 
   return bytes == 0 ? Status{} : at(rank).read(tensor, offset, data, bytes);
 }
 
-Status CudaSession::set_values(const LaunchValues& values, const LaunchAddresses& addresses) {
+Status CudaSession::set_values(const LaunchValues& values, const LaunchAddresses& addresses,
+                               TensorPlaces places) {
   if (!dead_.empty()) return Status::failure(dead_);
-  MACO_TRY(check_bound(*this));
-  MACO_TRY(check_addresses(*this, addresses));
+  MACO_TRY(check_bound(*this, places));
+  MACO_TRY(check_addresses(*this, addresses, places));
   for (auto& rank : ranks_) MACO_TRY(rank->place_tensors());
   for (int r = first_; is_here(r); ++r) {
     // Of numbers this is checked before they are launched, also where launches do it again.
@@ -539,7 +541,7 @@ Status CudaSession::refuse_handed(bool captured, const LaunchAddresses& addresse
 
 // What a launch needs before it goes to streams.
 Status CudaSession::ready_to_enqueue(const LaunchValues& values, const LaunchAddresses& addresses,
-                                     bool captured) {
+                                     TensorPlaces places, bool captured) {
   // An earlier launch that stopped has left its report; nor may addresses change under a kernel
   // that reads them.
   const bool stopped = any_report();
@@ -558,11 +560,11 @@ Status CudaSession::ready_to_enqueue(const LaunchValues& values, const LaunchAdd
     MACO_TRY(check_variables(manifest_));
     MACO_TRY(number());
   }
-  return set_values(values, addresses);
+  return set_values(values, addresses, places);
 }
 
 Status CudaSession::enqueue(const LaunchValues& values, const LaunchAddresses& addresses,
-                            std::span<void* const> streams) {
+                            std::span<void* const> streams, TensorPlaces places) {
   const cuda::ContextGuard guard(*driver_);
   if (!dead_.empty()) return Status::failure(dead_);
   const auto stream_of = [&](int r) {
@@ -575,21 +577,24 @@ Status CudaSession::enqueue(const LaunchValues& values, const LaunchAddresses& a
           ? are_captured(streams, captured)
           : Status::failure(fmt::format("{} streams for {} ranks", streams.size(), ranks_.size()));
   if (captured && status) {
-    MACO_TRY(ready_to_enqueue(values, addresses, true));
-    return soon_on_all([&](int r) { return at(r).capture_on(stream_of(r)); });
+    MACO_TRY(ready_to_enqueue(values, addresses, places, true));
+    return soon_on_all([&](int r) {
+      return at(r).capture_on(stream_of(r), places, static_cast<size_t>(r - first_));
+    });
   }
   // All processes count alike, whether or not one of them can launch.
   if (options_.group) {
     MACO_TRY(count(1));
     given_.add(values, addresses);
   }
-  if (status) status = ready_to_enqueue(values, addresses, false);
+  if (status) status = ready_to_enqueue(values, addresses, places, false);
   if (!status && !options_.group) return status;
   if (!options_.group) MACO_TRY(count(1));
   enqueued_ = true;
   if (status)
     status = soon_on_all([&](int r) {
-      const Status begun = at(r).enqueue_on(stream_of(r), epoch_);
+      const Status begun =
+          at(r).enqueue_on(stream_of(r), epoch_, places, static_cast<size_t>(r - first_));
       return begun ? at(r).enqueue_handed() : begun;
     });
   ++epoch_;

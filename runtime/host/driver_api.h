@@ -85,6 +85,7 @@ inline constexpr int kMapSwizzle128 = 3;
 inline constexpr int kMapL2Promotion256 = 3;
 
 inline constexpr unsigned kStreamNonBlocking = 1;
+inline constexpr unsigned kEventNoTiming = 2;
 inline constexpr unsigned kHostPortable = 1;
 inline constexpr unsigned kHostMapped = 2;
 inline constexpr unsigned kWaitGeq = 0, kWaitEq = 1;
@@ -155,6 +156,7 @@ inline constexpr int kCaptureRelaxed = 2;  // CUstreamCaptureMode
   X(stream_wait_event, "cuStreamWaitEvent", (Stream, Event, unsigned))                        \
   X(event_create, "cuEventCreate", (Event*, unsigned))                                        \
   X(event_query, "cuEventQuery", (Event))                                                     \
+  X(event_synchronize, "cuEventSynchronize", (Event))                                         \
   X(event_destroy, "cuEventDestroy_v2", (Event))                                              \
   X(event_record, "cuEventRecord", (Event, Stream))                                           \
   X(event_elapsed, "cuEventElapsedTime", (float*, Event, Event))

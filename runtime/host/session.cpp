@@ -143,17 +143,54 @@ Status check_group(const Group& group, const ir::Manifest& m, const SessionOptio
   return {};
 }
 
-Status check_bound(const Session& session) {
+namespace {
+
+// Where a tensor of a rank here lives in a launch with these places.
+const void* address_in(const Session& session, TensorPlaces places, int rank, size_t tensor) {
+  for (const TensorPlace& place : places)
+    if (place.tensor == tensor) return place.at[static_cast<size_t>(rank - session.here().first)];
+  return session.address(rank, tensor);
+}
+
+}  // namespace
+
+Status check_places(const Session& session, TensorPlaces places) {
   const ir::Manifest& m = session.manifest();
+  const RanksHere here = session.here();
+  std::vector<bool> placed(m.tensors.size());
+  for (const TensorPlace& place : places) {
+    if (place.tensor >= m.tensors.size())
+      return Status::failure(
+          fmt::format("there is no tensor {}, but {} of them", place.tensor, m.tensors.size()));
+    const std::string& name = m.tensors[place.tensor].name;
+    if (placed[place.tensor]) return Status::failure(fmt::format("'{}' is given two places", name));
+    placed[place.tensor] = true;
+    if (place.at.size() != static_cast<size_t>(here.count))
+      return Status::failure(
+          fmt::format("'{}' has {} addresses for {} ranks", name, place.at.size(), here.count));
+    for (int r = 0; r < here.count; ++r)
+      if (Status s =
+              check_binding(m, here.first + r, place.tensor, place.at[static_cast<size_t>(r)]);
+          !s)
+        return s;
+  }
+  return {};
+}
+
+Status check_bound(const Session& session, TensorPlaces places) {
+  const ir::Manifest& m = session.manifest();
+  std::vector<bool> placed(m.tensors.size());
+  for (const TensorPlace& place : places) placed[place.tensor] = true;
   for (int rank = 0; rank < m.world; ++rank)
     for (size_t t = 0; t < m.tensors.size(); ++t)
-      if (session.is_here(rank) && !session.address(rank, t))
+      if (session.is_here(rank) && !placed[t] && !session.address(rank, t))
         return Status::failure(fmt::format("{} '{}' of rank {} has no memory: bind or allocate it",
                                            m.tensors[t].kind, m.tensors[t].name, rank));
   return {};
 }
 
-Status check_addresses(const Session& session, const LaunchAddresses& addresses) {
+Status check_addresses(const Session& session, const LaunchAddresses& addresses,
+                       TensorPlaces places) {
   const ir::Manifest& m = session.manifest();
   const RanksHere here = session.here();
   for (const auto& [name, all] : addresses) {
@@ -163,7 +200,7 @@ Status check_addresses(const Session& session, const LaunchAddresses& addresses)
       for (size_t t = 0; t < m.tensors.size() && here.has(rank); ++t) {
         const ir::ManifestTensor& tensor = m.tensors[t];
         if (tensor.kind != "output" && tensor.kind != "state") continue;
-        const auto begin = reinterpret_cast<uintptr_t>(session.address(rank, t));
+        const auto begin = reinterpret_cast<uintptr_t>(address_in(session, places, rank, t));
         const auto bytes = static_cast<size_t>(tensor.max_elements * ir::size_of(tensor.dtype));
         if (begin != 0 && at + sizeof(int32_t) > begin && at < begin + bytes)
           return Status::failure(fmt::format(

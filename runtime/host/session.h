@@ -67,6 +67,14 @@ using LaunchValues = std::map<std::string, int64_t>;
 /// launch reads when its turn has come. Of the ranks of this process.
 using LaunchAddresses = std::map<std::string, std::vector<const int32_t*>>;
 
+/// Where a tensor lives in one launch, instead of where it is bound: one address a rank of this
+/// process.
+struct TensorPlace {
+  size_t tensor = 0;  // index into Manifest::tensors
+  std::span<void* const> at;
+};
+using TensorPlaces = std::span<const TensorPlace>;
+
 /// The ranks of this process.
 struct RanksHere {
   int first = 0, count = 0;
@@ -113,9 +121,14 @@ class Session {
   /// none on the session's own, and returns: what was enqueued before on a stream comes before, and
   /// a launch that fails says so at the next call here. `streams`: one of the device's (CUstream) a
   /// rank of this process; if they are being captured, the launch becomes part of their graphs. The
-  /// CPU runs it before this returns.
+  /// CPU runs it before this returns. `places`, which check_places has seen: tensors that this
+  /// launch has elsewhere; one that is captured always.
   virtual Status enqueue(const LaunchValues& values, const LaunchAddresses& addresses,
-                         std::span<void* const> streams) = 0;
+                         std::span<void* const> streams, TensorPlaces places) = 0;
+  Status enqueue(const LaunchValues& values, const LaunchAddresses& addresses,
+                 std::span<void* const> streams) {
+    return enqueue(values, addresses, streams, {});
+  }
   /// Waits for all that was enqueued; a failure of any of it, and of launches of captured graphs
   /// that have ended.
   virtual Status wait() = 0;
@@ -135,11 +148,15 @@ Status check_range(const ir::Manifest& manifest, int rank, size_t tensor, size_t
                    size_t bytes = 0);
 /// Whether memory at this address can be a tensor's.
 Status check_binding(const ir::Manifest& manifest, int rank, size_t tensor, const void* memory);
-/// A failure that names the first tensor that lives nowhere.
-Status check_bound(const Session& session);
+/// A failure that names the first tensor that lives nowhere, neither bound nor in `places`.
+Status check_bound(const Session& session, TensorPlaces places = {});
+/// Whether tensors can be there in a launch: known ones, each once, an address a rank that it can
+/// have.
+Status check_places(const Session& session, TensorPlaces places);
 /// A failure that names a dim or scalar in memory of a tensor that the launch writes: its CTAs look
 /// at it each in their own time.
-Status check_addresses(const Session& session, const LaunchAddresses& addresses);
+Status check_addresses(const Session& session, const LaunchAddresses& addresses,
+                       TensorPlaces places = {});
 /// A dim or scalar of a launch: at an address, or `value`.
 struct LaunchVariable {
   const int32_t* at = nullptr;

@@ -52,10 +52,10 @@ class VariantsSession final : public Session {
     return last().launch(values);
   }
   Status enqueue(const LaunchValues& values, const LaunchAddresses& addresses,
-                 std::span<void* const> streams) override {
+                 std::span<void* const> streams, TensorPlaces places) override {
     MACO_TRY(choose(values, addresses));
     waited_ = false;
-    return last().enqueue(values, addresses, streams);
+    return last().enqueue(values, addresses, streams, places);
   }
   Status wait() override {
     waited_ = true;

@@ -97,6 +97,42 @@ static void tell(void* data, const char* what) {
   ++told;
 }
 
+// Of a session of kGraph with w = 2 and memory for all.
+static void test_places(maco_session* session, const maco_value* values) {
+  maco_error* error = NULL;
+  float before[4] = {0}, after[4] = {0};
+  CHECK(maco_session_read(session, 0, "y", before, sizeof before, &error) == MACO_OK);
+  _Alignas(16) float x[2][16] = {{5, 6}, {7, 8}};
+  _Alignas(16) float y[2][16] = {{0}};
+  void* const at_x[] = {x[0], x[1]};
+  void* const at_y[] = {y[0], y[1]};
+  maco_place places[] = {{.tensor = 2, .at = at_y}, {.tensor = 0, .at = at_x}};
+  CHECK(maco_session_launch_with(session, values, 2, NULL, 0, places, 2, NULL, &error) == MACO_OK);
+  CHECK(maco_session_wait(session, &error) == MACO_OK);
+  CHECK(y[0][0] == 10 && y[0][1] == 12 && y[1][0] == 14 && y[1][1] == 16);
+  // Only for that launch.
+  CHECK(maco_session_read(session, 0, "y", after, sizeof after, &error) == MACO_OK);
+  CHECK(memcmp(before, after, sizeof before) == 0);
+  CHECK(maco_session_run(session, values, 2, &error) == MACO_OK);
+  CHECK(y[0][0] == 10);
+  CHECK(maco_session_launch_with(session, values, 2, NULL, 0, NULL, 1, NULL, &error) ==
+        MACO_INVALID_ARGUMENT);
+  CHECK(failed(&error, MACO_INVALID_ARGUMENT, "NULL"));
+  places[0].tensor = 3;
+  CHECK(maco_session_launch_with(session, values, 2, NULL, 0, places, 2, NULL, &error) ==
+        MACO_INVALID_ARGUMENT);
+  CHECK(failed(&error, MACO_INVALID_ARGUMENT, "no tensor 3"));
+  places[0].tensor = 0;
+  CHECK(maco_session_launch_with(session, values, 2, NULL, 0, places, 2, NULL, &error) ==
+        MACO_INVALID_ARGUMENT);
+  CHECK(failed(&error, MACO_INVALID_ARGUMENT, "'x' is given two places"));
+  void* const odd[] = {x[0] + 1, x[1]};
+  places[0].at = odd;
+  CHECK(maco_session_launch_with(session, values, 2, NULL, 0, places, 1, NULL, &error) ==
+        MACO_INVALID_ARGUMENT);
+  CHECK(failed(&error, MACO_INVALID_ARGUMENT, "no multiple of 16"));
+}
+
 static void test_run(void) {
   maco_error* error = NULL;
   maco_graph* graph = maco_graph_parse(kGraph, NULL, &error);
@@ -182,6 +218,7 @@ static void test_run(void) {
   CHECK(microseconds > 0);
   CHECK(maco_session_launch(session, values, 2, NULL, &error) == MACO_OK);
   CHECK(maco_session_wait(session, &error) == MACO_OK);
+  test_places(session, values);
   int32_t s_of[] = {2, 2};
   const int32_t* const at[] = {&s_of[0], &s_of[1]};
   maco_address address = {"s", at};

@@ -127,6 +127,82 @@ TEST_CASE("launches go to the caller's streams and memory, and its context stays
   CHECK(driver->alive() == before);
 }
 
+TEST_CASE("a launch can have tensors elsewhere, and copies nothing where one before had them") {
+  const Fake driver;
+  const auto kernel = kernel_of_test();
+  if (!kernel) return;
+  const int before = driver->alive();
+  {
+    Session s = Session::open(*kernel).value();
+    constexpr size_t kSets = 20;  // more than tables are kept
+    struct alignas(16) Memory {
+      std::array<char, 65536> x, y;
+    };
+    std::vector<Memory> memory(2 * kSets);
+    alignas(16) std::array<std::array<char, 65536>, 2> w{};
+    alignas(16) std::array<std::array<int32_t, 4>, 2> i{};
+    for (int rank = 0; rank < 2; ++rank) {
+      s.bind(rank, "w", w[static_cast<size_t>(rank)].data(), 65536).value();
+      s.bind(rank, "i", i[static_cast<size_t>(rank)].data(), 12).value();
+    }
+    char first = 0, second = 0;
+    void* const streams[] = {&first, &second};
+    // Whether the last two launches, of both ranks, had set `set`.
+    const auto had = [&](size_t set) {
+      for (int at = driver->launches() - 2; at < driver->launches(); ++at) {
+        const fake::Launched l = driver->launch(at);
+        const auto r = static_cast<size_t>(l.rank);
+        CHECK(l.stream == streams[r]);
+        CHECK(l.tensors[0] == memory[2 * set + r].x.data());
+        CHECK(l.tensors[1] == w[r].data());
+        CHECK(l.tensors[2] == i[r].data());
+        CHECK(l.tensors[3] == memory[2 * set + r].y.data());
+      }
+    };
+    const auto put = [&](size_t set) {
+      void* const x[] = {memory[2 * set].x.data(), memory[2 * set + 1].x.data()};
+      void* const y[] = {memory[2 * set].y.data(), memory[2 * set + 1].y.data()};
+      const Place places[] = {{3, y}, {0, x}};
+      s.launch({{"pos", 1}}, streams, places).value();
+    };
+    const auto launch = [&](size_t set) {
+      put(set);
+      had(set);
+    };
+    CHECK_THAT(s.launch({{"pos", 1}}, streams).error().message, Contains("has no memory"));
+    launch(0);
+    int maps = driver->maps();
+    launch(0);
+    CHECK(driver->maps() == maps);
+    launch(1);
+    CHECK(driver->maps() > maps);
+    maps = driver->maps();
+    launch(0);
+    launch(1);
+    CHECK(driver->maps() == maps);
+    // Of those that are written over only what moved is described again.
+    for (size_t set = 2; set < kSets; ++set) launch(set);
+    maps = driver->maps();
+    launch(0);
+    CHECK(driver->maps() == maps + 2);  // x, on two ranks
+    launch(kSets - 1);
+    CHECK(driver->maps() == maps + 2);
+    // A captured launch keeps its own.
+    for (void* stream : streams) driver->capture(stream, true);
+    put(2);
+    for (void* stream : streams) driver->capture(stream, false);
+    for (void* stream : streams) driver->replay(stream);
+    had(2);
+    s.wait().value();
+    for (size_t set = 0; set < kSets; ++set) launch(set);
+    s.wait().value();
+    for (void* stream : streams) driver->replay(stream);
+    had(2);
+    s.wait().value();
+  }
+  CHECK(driver->alive() == before);
+}
+
 TEST_CASE("a launch that stopped says so at the next call, and then the session runs again") {
   const Fake driver;
   const auto kernel = kernel_of_test();

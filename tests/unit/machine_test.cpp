@@ -55,8 +55,8 @@ TEST_CASE("what isn't a machine is told by name") {
     CHECK(!cost::find_machine(target, board));
     return d.render();
   };
-  CHECK(said("sm_1", "") == "error: unknown target 'sm_1'\n");
-  CHECK(said("sm_1", "h200") == "error: unknown target 'sm_1'\n");
+  CHECK(said("sm_1", "") == "error: unknown target 'sm_1'; did you mean 'sm_120'?\n");
+  CHECK(said("sm_1", "h200") == "error: unknown target 'sm_1'; did you mean 'sm_120'?\n");
   CHECK(said("sm_80", "h200") == "error: board 'h200' has GPUs of target 'sm_90a', not 'sm_80'\n");
   CHECK(said("sm_80", "a10") == "error: unknown board 'a10'; did you mean 'a40'?\n");
 }

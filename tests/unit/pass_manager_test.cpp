@@ -110,7 +110,7 @@ TEST_CASE("without a machine nothing is run") {
   options.target = "sm_1";
   const auto result = passes::run_pipeline(parsed(), options, d);
   CHECK_FALSE(result.ok);
-  CHECK(d.render() == "error: unknown target 'sm_1'\n");
+  CHECK(d.render() == "error: unknown target 'sm_1'; did you mean 'sm_120'?\n");
   CHECK(result.log.seconds.empty());
 }
 

@@ -60,7 +60,7 @@ class Teller final : public Session {
   Status read_at(int, size_t, size_t, void*, size_t) override { return {}; }
   Status launch(const LaunchValues&) override { return say("launch"); }
   Status enqueue(const LaunchValues&, const runtime::LaunchAddresses&,
-                 std::span<void* const> streams) override {
+                 std::span<void* const> streams, runtime::TensorPlaces) override {
     return say(streams.empty() ? "enqueue" : "enqueue on a stream");
   }
   Status wait() override { return say("wait"); }

@@ -13,10 +13,10 @@ namespace maco {
 
 /// What shapes a kernel, as the options of macoc do.
 struct CompileOptions {
-  std::string target = "sm_90a";  // what code may use: "sm_80", ..., "cpu"
-  std::string board = {};         // a machine of it, "h200"; empty: the target's usual one
-  int64_t sms = 0;                // SMs that a rank may use; 0: all of the board's
-  bool load_ahead = true;         // parameters are loaded ahead of a task's waits
+  std::string target = {};  // what code may use: "sm_80", "cpu"; empty: the board's, or "sm_90a"
+  std::string board = {};   // a machine of it, "h200"; empty: the target's usual one
+  int64_t sms = 0;          // SMs that a rank may use; 0: all of the board's
+  bool load_ahead = true;   // parameters are loaded ahead of a task's waits
   bool fuse = true;
   bool prune = true;      // waits that others imply are left out
   bool packets = true;    // small temporaries are handed over in packets

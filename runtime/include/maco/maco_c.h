@@ -107,7 +107,7 @@ MACO_API char* maco_graph_text(const maco_graph* graph);
 // this header are shorter; what they lack has its default.
 typedef struct {
   size_t size;         // sizeof(maco_compile_options)
-  const char* target;  // NULL: "sm_90a"
+  const char* target;  // NULL: the board's, or "sm_90a"
   const char* board;   // NULL: the target's usual one
   int64_t sms;         // 0: all of the board's
   int no_load_ahead, no_fuse, no_prune, no_packets;
@@ -246,6 +246,18 @@ MACO_API maco_code maco_session_launch_at(maco_session* session, const maco_valu
                                           size_t count, const maco_address* addresses,
                                           size_t address_count, void* const* streams,
                                           maco_error** error);
+// A tensor in other memory for one launch, as maco::Place.
+typedef struct {
+  int tensor;       // as maco_kernel_tensor counts
+  int reserved;     // 0
+  void* const* at;  // one address a rank of this process
+} maco_place;
+// The same with tensors elsewhere than where they are bound.
+MACO_API maco_code maco_session_launch_with(maco_session* session, const maco_value* values,
+                                            size_t count, const maco_address* addresses,
+                                            size_t address_count, const maco_place* places,
+                                            size_t place_count, void* const* streams,
+                                            maco_error** error);
 // Waits for all launches.
 MACO_API maco_code maco_session_wait(maco_session* session, maco_error** error);
 // Whether all launches have ended (1) or not (0), as Session::ended.

@@ -85,6 +85,13 @@ inline Value value_at(const void* address) {
 /// What a launch is given, by name: each scalar, and dims that don't have their maximum.
 using Values = std::map<std::string, Value>;
 
+/// Where a tensor lives in one launch, instead of where it is bound: one address a rank of this
+/// process, under the rules of Session::bind, until that launch has ended.
+struct Place {
+  size_t tensor = 0;  // its index in Kernel::tensors
+  std::span<void* const> at;
+};
+
 /// Of one launch.
 struct Profile {
   std::string table;  // for people: op by op, with the critical path (docs/profile.md)
@@ -151,7 +158,12 @@ class MACO_API Session {
   /// that the session outlives the graphs. If one fails, those behind it do nothing until the next
   /// call of launch, wait or ended, outside of captures, has said so. A small kernel before it
   /// numbers each launch, from the first that is captured, or has values in memory, on.
-  Status launch(const Values& values = {}, std::span<void* const> streams = {});
+  ///
+  /// `places`: tensors that this launch has elsewhere, for memory that is another each time, as
+  /// inputs and outputs of a function are. Nothing waits for it, and where they lie as in one of
+  /// the last launches nothing is copied to the GPU. The graph of a captured launch keeps them.
+  Status launch(const Values& values = {}, std::span<void* const> streams = {},
+                std::span<const Place> places = {});
   /// Waits for all launches; for those of captured graphs the caller has waited before. Fails if
   /// any of them did. Before memory is bound, written or read by other means than the launches'
   /// streams; and at times, of sessions with graphs, whose counters it resets (docs/library.md).

@@ -350,6 +350,7 @@ FAKE Result cuStreamWaitEvent(Stream, Event, unsigned) { return kSuccess; }
 FAKE Result cuEventCreate(Event* e, unsigned) { return make(e, 1); }
 FAKE Result cuEventDestroy_v2(Event e) { return drop(e); }
 FAKE Result cuEventQuery(Event) { return allowed(); }
+FAKE Result cuEventSynchronize(Event) { return allowed(); }
 FAKE Result cuEventRecord(Event, Stream) { return kSuccess; }
 FAKE Result cuEventElapsedTime(float* ms, Event, Event) { return *ms = 1, kSuccess; }
 

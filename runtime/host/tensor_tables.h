@@ -1,0 +1,63 @@
+// What kernels read of where tensors live: a pointer a tensor and a tensor map a matrix, in device
+// memory.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/host/abi.h"
+#include "runtime/host/driver.h"
+
+namespace maco::runtime {
+
+/// Encodes map `i` of the manifest, of a tensor or temporary at `base`.
+Status encode_map(const cuda::Driver& driver, const ir::Manifest& manifest, size_t i,
+                  cuda::DevicePtr base, TensorMap& map);
+
+/// Tables for launches that have tensors elsewhere than where they are bound. Those of the last
+/// launches stay in device memory, so that a launch whose tensors lie where those of one of them
+/// did copies nothing.
+///
+/// Of one rank, whose context is current in all calls. Not thread safe.
+class TensorTables {
+ public:
+  struct Table {
+    cuda::DevicePtr tensors = 0, maps = 0;
+  };
+  /// How many stay; of captured launches all do.
+  static constexpr size_t kKept = 16;
+
+  /// The driver and the manifest must outlive it. `arena`: where temporaries lie.
+  TensorTables(const cuda::Driver& driver, const ir::Manifest& manifest, cuda::DevicePtr arena);
+  ~TensorTables();
+  TensorTables(const TensorTables&) = delete;
+  TensorTables& operator=(const TensorTables&) = delete;
+
+  /// The table of tensors at these addresses, one a tensor of the manifest, for launches on
+  /// `stream` from here on; a copy comes before them there. `stream` is behind all earlier launches
+  /// that use tables.
+  Status at(std::span<const cuda::DevicePtr> tensors, cuda::Stream stream, Table& table);
+  /// One that stays as it is, for a launch that is being captured. `own`: a stream that isn't;
+  /// waits for the copy.
+  Status fixed(std::span<const cuda::DevicePtr> tensors, cuda::Stream own, Table& table);
+
+ private:
+  struct Slot;
+  Status make_slot(std::unique_ptr<Slot>& slot) const;
+  /// Writes the host's copy.
+  Status fill(Slot& slot, std::span<const cuda::DevicePtr> tensors) const;
+  Status copy(Slot& slot, cuda::Stream stream) const;
+  Table table_of(const Slot& slot) const;
+  size_t bytes() const;
+
+  const cuda::Driver& driver_;
+  const ir::Manifest& manifest_;
+  const cuda::DevicePtr arena_;
+  uint64_t launches_ = 0;
+  std::vector<std::unique_ptr<Slot>> slots_, fixed_;
+};
+
+}  // namespace maco::runtime
