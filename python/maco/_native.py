@@ -146,12 +146,19 @@ class Address(Structure):
     _fields_ = [("name", c_char_p), ("at", POINTER(c_void_p))]
 
 
+class Place(Structure):
+    """maco_place."""
+
+    _fields_ = [("tensor", c_int), ("reserved", c_int), ("at", POINTER(c_void_p))]
+
+
 STRUCTS: dict[str, type[Structure]] = {
     "maco_compile_options": CompileOptions,
     "maco_tensor_info": TensorInfo,
     "maco_session_options": SessionOptions,
     "maco_value": Value,
     "maco_address": Address,
+    "maco_place": Place,
     "maco_diagnostic": DiagnosticInfo,
     "maco_stopped": Stopped,
     "maco_variable_info": VariableInfo,
@@ -207,6 +214,10 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "maco_session_run": (c_int, [c_void_p, _VALUES, c_size_t, _ERROR]),
     "maco_session_launch": (c_int, [c_void_p, _VALUES, c_size_t, POINTER(c_void_p), _ERROR]),
     "maco_session_launch_at": (c_int, [c_void_p, _VALUES, c_size_t, POINTER(Address), c_size_t, POINTER(c_void_p), _ERROR]),
+    "maco_session_launch_with": (
+        c_int,
+        [c_void_p, _VALUES, c_size_t, POINTER(Address), c_size_t, POINTER(Place), c_size_t, POINTER(c_void_p), _ERROR],
+    ),
     "maco_session_wait": (c_int, [c_void_p, _ERROR]),
     "maco_session_ended": (c_int, [c_void_p, POINTER(c_int), _ERROR]),
     "maco_session_profile": (c_int, [c_void_p, POINTER(c_void_p), POINTER(c_void_p), _ERROR]),

@@ -420,6 +420,17 @@ class Session:
         self._call("maco_session_bench", given, count, operator.index(launches), ctypes.byref(microseconds), waits=True)
         return microseconds.value
 
+    def _launch_placed(self, stream: int, values: Values, places: Places, count: int) -> None:
+        """A launch of this process's one rank with tensors in the first `count` places. The caller keeps their memory."""
+        given, number = _numbers(values) if values else (None, 0)
+        streams = (ctypes.c_void_p * 1)(stream)
+        self._call("maco_session_launch_with", given, number, None, 0, places.array, count, streams)
+
+    def _run_placed(self, values: Values, places: Places, count: int) -> None:
+        """The same on the session's own stream; waits for it."""
+        given, number = _numbers(values) if values else (None, 0)
+        self._call("maco_session_launch_with", given, number, None, 0, places.array, count, None, waits=True, behind="maco_session_wait")
+
     # ---- its end
 
     def close(self) -> None:
@@ -452,8 +463,8 @@ class Session:
         if self.closed:
             raise Error("the session was closed")
 
-    def _call(self, function: str, *arguments: Any, waits: bool = False) -> Any:
-        """Calls a function of the session; if it `waits`, so that Ctrl-C ends that."""
+    def _call(self, function: str, *arguments: Any, waits: bool = False, behind: str = "") -> Any:
+        """Calls a function of the session; if it `waits`, so that Ctrl-C ends that, as of the function `behind` it."""
         _native.library()  # a forked child is told before it waits for a lock of its parent's
         with self._lock:
             self._usable()
@@ -463,7 +474,8 @@ class Session:
             own = self._handle.begin()
 
             def work() -> Any:
-                return _native.call(function, own, *arguments)
+                given = _native.call(function, own, *arguments)
+                return _native.call(behind, own) if behind else given
 
             return _native.interruptible(work, last=self._handle.done, interrupted=self._break)
 
@@ -539,6 +551,22 @@ class Session:
         if not devices:
             return None
         return [torch.cuda.current_stream(devices.get(rank, rank // self._ranks_per_gpu)).cuda_stream for rank in self.ranks]
+
+
+class Places:
+    """Where tensors live in one launch: `maco_place`s of one rank, to be filled in again each time."""
+
+    def __init__(self, most: int) -> None:
+        self._addresses = (ctypes.c_void_p * most)()
+        self.array = (_native.Place * most)()
+        start = ctypes.addressof(self._addresses)
+        for i, place in enumerate(self.array):
+            place.at = ctypes.cast(start + i * ctypes.sizeof(ctypes.c_void_p), ctypes.POINTER(ctypes.c_void_p))
+
+    def put(self, i: int, tensor: int, address: int) -> None:
+        """Place `i`: the kernel's tensor number `tensor`, at `address`."""
+        self.array[i].tensor = tensor
+        self._addresses[i] = address
 
 
 class _Borrowed:

@@ -6,14 +6,16 @@ A `Program` compiles a graph, opens it on a device for a group of ranks, and run
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from . import config
 from .errors import Error
 from .graph import Graph
 from .groups import Group
-from .kernel import Kernel, Profile, Session, TensorInfo
+from .kernel import Kernel, Places, Profile, Session, TensorInfo
 from .tensors import ALIGNMENT, Memory, check, describe
 
 __all__ = ["Program", "listeners", "program"]
@@ -33,12 +35,13 @@ class Program:
     """
 
     def __init__(
-        self, graph: Graph, *, group: Group | None = None, device: str = "cpu", index: int = 0, timeout: float = 30.0, **options: Any
+        self, graph: Graph, *, group: Group | None = None, device: str = "cpu", index: int = 0, timeout: float | None = None, **options: Any
     ) -> None:
+        config.apply(graph, device, index)
         self.group = group if group is not None and group.size > 1 else None
         self.device = device
         self.index = index
-        self.timeout = timeout
+        self.timeout = timeout if timeout is not None else group.launch_timeout if group is not None else 30.0
         self._graph = graph
         self._options = {**options, **({"target": "cpu"} if device == "cpu" else {})}
         self.kernel = _compiled(graph, self.group, self._options)
@@ -60,12 +63,12 @@ class Program:
         memory of the program's own.
         """
         with self._lock:
-            stamped = bool(listeners)
+            stamped = bool(listeners) or config.meaning("profile")
             bound = self._sessions.get(stamped)
             if bound is None:
                 bound = self._sessions[stamped] = _Bound(self, stamped)
             bound.run(tensors, dict(values or {}))
-            if stamped:
+            if listeners:
                 bound.session.wait()
                 profile = bound.session.profile()
                 for listener in listeners:
@@ -83,6 +86,24 @@ class Program:
             for bound in self._sessions.values():
                 bound.session.close()
             self._sessions.clear()
+
+
+class _Slot:
+    """A tensor of a kernel, as a fast look at torch's compares with it."""
+
+    __slots__ = ("device", "dtype", "index", "info", "shape", "written")
+
+    def __init__(self, index: int, info: TensorInfo, device: str, gpu: int) -> None:
+        self.index = index
+        self.info = info
+        self.written = info.kind in ("state", "output")
+        self.shape = info.shape
+        self.dtype: Any = None
+        self.device: Any = None
+        torch = sys.modules.get("torch")
+        if torch is not None:
+            self.dtype = info.dtype.torch()
+            self.device = torch.device(device, gpu) if device == "cuda" else torch.device("cpu")
 
 
 class _Bound:
@@ -104,76 +125,118 @@ class _Bound:
             profile=profile,
         )
         self.program = program
-        self.rank = group.rank if group else 0
-        self.infos = {info.name: info for info in program.kernel.tensors}
-        self.places: dict[str, int] = {}  # where tensors are bound
-        self.staged: dict[str, Any] = {}  # memory of its own, by name
+        self.slots = {info.name: _Slot(i, info, program.device, program.index) for i, info in enumerate(program.kernel.tensors)}
+        self.own: dict[str, Any] = {}  # memory of the program's, by name
+        self.places = Places(len(self.slots))
+        self.safe: set[tuple[Any, ...]] = set()  # where tensors were that needed no copies: names, then addresses
 
     def run(self, tensors: Mapping[str, Any], values: Mapping[str, int]) -> None:
+        key = self._quick(tensors)
+        if key is not None and key in self.safe:
+            self._launch(tensors, key, values)
+        else:
+            self._run(tensors, key, values)
+
+    def _quick(self, tensors: Mapping[str, Any]) -> tuple[Any, ...] | None:
+        """Names and addresses of tensors that all are torch's and just as the kernel has them; else None."""
+        torch = sys.modules.get("torch")
+        if torch is None:
+            return None
+        plain = (torch.Tensor, torch.nn.Parameter)
+        key: list[Any] = [None]
+        for name, tensor in tensors.items():
+            slot = self.slots.get(name)
+            if (
+                slot is None
+                or type(tensor) not in plain
+                or tensor.dtype is not slot.dtype
+                or tensor.shape != slot.shape
+                or tensor.device != slot.device
+                or tensor.layout is not torch.strided
+                or not tensor.is_contiguous()
+                or tensor.is_neg()
+            ):
+                return None
+            key.append(tensor.data_ptr())
+        key[0] = tuple(tensors)
+        return tuple(key)
+
+    def _launch(self, tensors: Mapping[str, Any], key: tuple[Any, ...], values: Mapping[str, int]) -> None:
+        """With tensors at the addresses that stand in `key` behind their names."""
+        places = self.places
+        for i, name in enumerate(key[0]):
+            places.put(i, self.slots[name].index, key[i + 1])
+        if self.program.device == "cpu":
+            self.session._run_placed(values, places, len(key) - 1)
+            return
+        import torch
+
+        self.session._launch_placed(torch.cuda.current_stream(self.program.index).cuda_stream, values, places, len(key) - 1)
+
+    def _run(self, tensors: Mapping[str, Any], key: tuple[Any, ...] | None, values: Mapping[str, int]) -> None:
         device, index = self.program.device, self.program.index
         memories: dict[str, Memory] = {}
         for name, tensor in tensors.items():
             info = self.session._find(name)
-            memory = describe(tensor, name)
-            written = info.kind in ("state", "output")
+            memory = memories[name] = describe(tensor, name)
             check(
-                memory, name, dtype=info.dtype, shape=info.shape, rows_up_to=True, device=device,
-                index=index if device == "cuda" else None, contiguous=False, aligned=False, writable=written,
-            )  # fmt: skip
-            memories[name] = memory
-        copied = {name for name, memory in memories.items() if not self._direct(self.infos[name], memory)}
-        copied |= _overlapping({name: memory for name, memory in memories.items() if name not in copied}, self.infos)
+                memory,
+                name,
+                dtype=info.dtype,
+                shape=info.shape,
+                rows_up_to=True,
+                device=device,
+                index=index if device == "cuda" else None,
+                contiguous=False,
+                aligned=False,
+                writable=self.slots[name].written,
+            )
+        copied = {name for name, memory in memories.items() if not self._fits(self.slots[name].info, memory)}
+        copied |= _overlapping({name: memory for name, memory in memories.items() if name not in copied}, self.slots)
+        at: list[int] = []
         for name, memory in memories.items():
-            info = self.infos[name]
             if name in copied:
-                own = self._own(info, memory)
-                if info.kind != "output":
+                own, whole = self._memory(name)
+                if self.slots[name].info.kind != "output":
                     _rows(own, tensors[name]).copy_(tensors[name])
-                self._bind(name, own, describe(own, name).address)
+                at.append(whole.address)
             else:
-                self._bind(name, tensors[name], memory.address)
-        for name, info in self.infos.items():
-            if name not in memories:
-                if info.kind in ("input", "param"):
-                    raise Error(f"'{name}' has no tensor")
-                if name not in self.places:
-                    self._bind(name, own := self._own(info, None, zero=True), describe(own, name).address)
-        if device == "cpu":
-            self.session.run(values)
-        else:
-            import torch
-
-            self.session.launch(torch.cuda.current_stream(index), values)
+                at.append(memory.address)
+        for name, slot in self.slots.items():
+            if name in memories:
+                continue
+            if slot.info.kind in ("input", "param"):
+                raise Error(f"'{name}' has no tensor")
+            if self.session.address(name) is None:
+                self.session.bind(name, self._memory(name)[0])
+        self._launch(tensors, (tuple(memories), *at), values)
         for name in copied:
-            if self.infos[name].kind in ("state", "output"):
-                tensors[name].copy_(_rows(self.staged[name], tensors[name]))
+            if self.slots[name].written:
+                tensors[name].copy_(_rows(self.own[name], tensors[name]))
+        if key is not None and not copied:
+            if len(self.safe) >= 256:
+                self.safe.clear()
+            self.safe.add(key)
 
-    def _direct(self, info: TensorInfo, memory: Memory) -> bool:
+    def _fits(self, info: TensorInfo, memory: Memory) -> bool:
         return memory.shape == info.shape and memory.contiguous and memory.address % ALIGNMENT == 0
 
-    def _own(self, info: TensorInfo, memory: Memory | None, zero: bool = False) -> Any:
-        own = self.staged.get(info.name)
+    def _memory(self, name: str) -> tuple[Any, Memory]:
+        own = self.own.get(name)
         if own is None:
             import torch
 
+            slot = self.slots[name]
             where = "cpu" if self.program.device == "cpu" else f"cuda:{self.program.index}"
-            make = torch.zeros if zero else torch.empty
-            own = self.staged[info.name] = make(info.shape, dtype=info.dtype.torch(), device=where)
-        return own
-
-    def _bind(self, name: str, tensor: Any, address: int) -> None:
-        if self.places.get(name) != address:
-            self.session.bind(name, tensor, self.rank)
-            self.places[name] = address
-        else:
-            self.session._replace((self.rank, name), describe(tensor, name))
+            own = self.own[name] = torch.zeros(slot.shape, dtype=slot.info.dtype.torch(), device=where)
+        return own, describe(own, name)
 
 
 def _rows(whole: Any, like: Any) -> Any:
     return whole[: like.shape[0]] if whole.shape != like.shape else whole
 
 
-def _overlapping(memories: Mapping[str, Memory], infos: Mapping[str, TensorInfo]) -> set[str]:
+def _overlapping(memories: Mapping[str, Memory], slots: Mapping[str, _Slot]) -> set[str]:
     """Tensors that share memory with another, of which one is written: all of them but one that is written. Those are only read."""
     ordered = sorted(memories.items(), key=lambda item: item[1].address)
     found: set[str] = set()
@@ -183,7 +246,7 @@ def _overlapping(memories: Mapping[str, Memory], infos: Mapping[str, TensorInfo]
                 break
             if not further.bytes or not memory.bytes:
                 continue
-            written = [one for one in (name, other) if infos[one].kind in ("state", "output")]
+            written = [one for one in (name, other) if slots[one].written]
             if len(written) == 2:
                 raise Error(f"'{name}' and '{other}' share memory, and both are written")
             if written:
@@ -216,6 +279,7 @@ _keep_lock = threading.Lock()
 
 def program(graph: Graph, *, group: Group | None = None, device: str = "cpu", index: int = 0, **options: Any) -> Program:
     """The program of a graph: one that was made before of an equal graph for the same group, device and options, or a new one."""
+    config.apply(graph, device, index)
     alone = group is None or group.size == 1
     key = (graph.text(canonical=True), None if alone else group.name, device, index, repr(sorted(options.items())))  # type: ignore[union-attr]
     with _keep_lock:
