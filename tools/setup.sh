@@ -4,8 +4,8 @@
 #   tools/setup.sh [--no-clang] [--no-python]
 #
 # Debian and Ubuntu packages are installed where this is root or sudo needs no password; elsewhere the missing ones are named and the status
-# is 1. Python packages (for the comparison with NumPy, clang-format and clang-tidy, and NVRTC where there is no CUDA toolkit) go into
-# .venv; without them the tests that need them are skipped.
+# is 1. Python packages (for the Python package and its tests, PyTorch among them, for the comparison with NumPy, clang-format and
+# clang-tidy, and NVRTC where there is no CUDA toolkit) go into .venv; without them the tests that need them are skipped.
 #   --no-clang   without LLVM's and Clang's development files, which are installed where the distribution has version 22 (1 GB); ops `cuda`,
 #                kernels of users (docs/cuda-kernels.md), need them, and are refused without
 #   --no-python  leave .venv alone
@@ -126,6 +126,14 @@ if ((${#wanted[@]})); then
     ! .venv/bin/python -m pip install -q --disable-pip-version-check --retries 1 --timeout 20 "${wanted[@]}"; then
     say "Python packages could not be installed: the tests that need them will be skipped"
   fi
+fi
+
+# PyTorch without its gigabytes of CUDA's libraries, which come from a toolkit: where there is none it can't be imported, and the tests that
+# need it are skipped.
+if $python && [[ -x .venv/bin/python ]] && ! .venv/bin/python -c 'import importlib.metadata as m; m.version("torch")' 2>/dev/null; then
+  say "installing PyTorch into .venv"
+  .venv/bin/python -m pip install -q --disable-pip-version-check --retries 1 --timeout 20 --no-deps -r tools/requirements-torch.txt ||
+    say "PyTorch could not be installed: the tests that need it will be skipped"
 fi
 
 # The last CUDA that compiles for sm_70, for a test; apart from the packages that the programs look into.

@@ -62,8 +62,9 @@ std::vector<fs::path> places() {
   const fs::path file = own_file();
   if (file.empty()) return list;
   const fs::path installed = fs::path("..") / MACO_LIBDIR / "maco";
+  // (../_lib: the Python package, which has programs and libraries in folders of its own)
   for (const fs::path& below : {fs::path("maco"), fs::path("."), installed, fs::path("../lib/maco"),
-                                fs::path("../lib"), fs::path("../../lib")})
+                                fs::path("../lib"), fs::path("../../lib"), fs::path("../_lib")})
     list.push_back(file.parent_path() / below / kReader);
   return list;
 }
