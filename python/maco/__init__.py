@@ -10,16 +10,70 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from . import config
 from .dtypes import DType, bf16, f8e4m3, f8e5m2, f16, f32, i32, u8
 from .errors import Diagnostic, Error, ErrorCode, GraphError, LaunchError, MismatchError, Unavailable
 from .expressions import Expr
 from .graph import Graph, Value, compile_graph
 from .kernel import Kernel, Profile, Session, TensorInfo, VariableInfo
+from .registration import when_imported
 
 __version__ = "0.1.0"
 
+when_imported()
+
 # Names of modules that are loaded at their first use, since they need torch or take time: name -> module.
-_LAZY: dict[str, str] = {}
+_LAZY: dict[str, str] = {
+    "AVG": "collectives",
+    "BAND": "collectives",
+    "BOR": "collectives",
+    "BXOR": "collectives",
+    "CommScheduler": "schedule",
+    "Context": "context",
+    "Group": "groups",
+    "Lazy": "lazy",
+    "MAX": "collectives",
+    "MIN": "collectives",
+    "Module": "nn",
+    "PROD": "collectives",
+    "PersistentContext": "optimized",
+    "PersistentKernel": "persistent",
+    "Pipeline": "pipeline",
+    "Role": "roles",
+    "SMConfig": "roles",
+    "SUM": "collectives",
+    "Work": "collectives",
+    "allgather": "collectives",
+    "allreduce": "collectives",
+    "alltoall": "collectives",
+    "auto_config": "roles",
+    "auto_overlap": "context",
+    "barrier": "collectives",
+    "broadcast": "collectives",
+    "compile": "backend",
+    "dynamic_sm_config": "dynamic",
+    "explain": "backend",
+    "finalize": "groups",
+    "get_rank": "groups",
+    "get_world_size": "groups",
+    "init": "groups",
+    "is_initialized": "groups",
+    "optimize": "optimized",
+    "optimize_comm": "optimized",
+    "optimize_context": "optimized",
+    "overlap_region": "context",
+    "patch_torch_distributed": "distributed",
+    "profiler": "profiling",
+    "recv": "collectives",
+    "reduce_scatter": "collectives",
+    "ring": "collectives",
+    "send": "collectives",
+    "set_config": "dynamic",
+    "task_graph": "optimized",
+}
+
+# Modules of the package that are loaded at their first use.
+_MODULES = ("distributed", "mscclpp", "nn")
 
 __all__ = [
     "DType",
@@ -40,6 +94,7 @@ __all__ = [
     "VariableInfo",
     "bf16",
     "compile_graph",
+    "config",
     "f8e4m3",
     "f8e5m2",
     "f16",
@@ -50,6 +105,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"maco.{name}")
     module = _LAZY.get(name)
     if module is None:
         raise AttributeError(f"module 'maco' has no attribute '{name}'")
@@ -59,4 +116,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})
+    return sorted({*globals(), *_LAZY, *_MODULES})

@@ -219,6 +219,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         [c_void_p, _VALUES, c_size_t, POINTER(Address), c_size_t, POINTER(Place), c_size_t, POINTER(c_void_p), _ERROR],
     ),
     "maco_session_wait": (c_int, [c_void_p, _ERROR]),
+    "maco_session_stop": (None, [c_void_p]),
     "maco_session_ended": (c_int, [c_void_p, POINTER(c_int), _ERROR]),
     "maco_session_profile": (c_int, [c_void_p, POINTER(c_void_p), POINTER(c_void_p), _ERROR]),
     "maco_session_bench": (c_int, [c_void_p, _VALUES, c_size_t, c_int, POINTER(c_double), _ERROR]),
@@ -530,18 +531,32 @@ _idle: _Worker | None = None  # used by the main thread alone
 _POLL_SECONDS = 0.1
 
 
+_STOP_SECONDS = 10.0
+
+
+def _stopped(job: _Job, stop: Callable[[], None]) -> bool:
+    """Whether the job has ended after it was asked to. A second signal ends the patience."""
+    try:
+        stop()
+        return job.ended.acquire(timeout=_STOP_SECONDS)
+    except BaseException:  # noqa: BLE001 (the first one goes on)
+        return False
+
+
 def interruptible(
     function: Callable[[], T],
     *,
     dispose: Callable[[T], None] | None = None,
     last: Callable[[], None] | None = None,
+    stop: Callable[[], None] | None = None,
     interrupted: Callable[[], None] | None = None,
 ) -> T:
     """Does a call that may take long, so that Ctrl-C ends the wait for it.
 
     In the main thread another thread makes the call; in others, to which Python delivers no signals, it is made directly. After an
-    interrupt (KeyboardInterrupt, or whatever a signal's handler raises) `interrupted` is called, the call goes on by itself, and `dispose`
-    gets what it gives. `last` is called when the call has ended, in any case.
+    interrupt (KeyboardInterrupt, or whatever a signal's handler raises) `stop` is called, which asks the call to end, and some seconds are
+    given to it. If it doesn't, `interrupted` is called, the call goes on by itself, and `dispose` gets what it gives. `last` is called when
+    the call has ended, in any case.
     """
     global _idle
     if threading.current_thread() is not threading.main_thread():
@@ -564,10 +579,12 @@ def interruptible(
     except BaseException:
         if worker:
             worker.jobs.put(None)
-        if given:
+        if given and not (stop and _stopped(job, stop)):
             job.abandon()
             if interrupted:
                 interrupted()
+        elif given and job.error is None and dispose:
+            dispose(job.result)
         elif last:
             last()
         raise

@@ -23,10 +23,14 @@ from .ops import COMMON, Ops
 
 if TYPE_CHECKING:
     from .kernel import Kernel
+    from .mscclpp._places import Places
+    from .mscclpp._sizes import Limit
+    from .mscclpp.program import CollectiveProgram
 
 __all__ = ["Graph", "Value", "compile_graph"]
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*\Z")
+_PROGRAM = re.compile(r"<collectives (\d+)>\Z")
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
@@ -150,6 +154,9 @@ class Graph(Ops):
         self._items: list[tuple[_Where, Any]] = []  # declarations' and settings' text, or ops
         self._taken: set[str] = set()
         self._collectives: list[str] = []
+        self._places: dict[int, Places] = {}  # of the texts of programs, by number from 1: the caller's lines
+        self._programs: dict[str, CollectiveProgram] = {}  # by their collectives' names
+        self._limits: list[Limit | tuple[_Op, CollectiveProgram]] = []  # how large messages of programs may be
         self._parsed: tuple[str, str] | None = None  # text and name, of a graph that wasn't built here
         self._handle: _native.Handle | None = None
         self._frozen: list[tuple[str, _Where | None]] | None = None  # lines of a built graph that was pickled
@@ -247,10 +254,16 @@ class Graph(Ops):
         where = self._open()
         self._items.append((where, _Pipeline([self._references(stage) for stage in stages], microbatches)))
 
-    def collective(self, text: str) -> None:
-        """A text of collectives that ops may name as their `algorithm` (docs/algorithms.md)."""
+    def collective(self, text: str | CollectiveProgram) -> None:
+        """A text of collectives, or a program, that ops may name as their `algorithm` (docs/algorithms.md, docs/mscclpp.md).
+
+        A program's name is its `identifier`; ops may also be given the program itself, without this call.
+        """
         self._open()
-        self._collectives.append(text)
+        if isinstance(text, str):
+            self._collectives.append(text)
+        else:
+            self._add_program(text)
 
     # ---- text
 
@@ -296,7 +309,7 @@ class Graph(Ops):
 
     def _restore(self, text: str, name: str, collectives: list[str]) -> None:
         self._items, self._taken, self._frozen = [], set(), None
-        self._collectives = collectives
+        self._collectives, self._places, self._limits = collectives, {}, []
         self._parsed = (text, name)
         self._handle = None
         self.name, self.world = "", 1
@@ -308,7 +321,8 @@ class Graph(Ops):
     def __reduce__(self) -> tuple[Any, ...]:
         if self._parsed is not None:
             return _parse_again, (*self._parsed, self._collectives)
-        return _build_again, (self.name, self.world, self._written(), self._where, self._collectives)
+        programs = (self._collectives, self._places, self._message_limits())
+        return _build_again, (self.name, self.world, self._written(), self._where, programs)
 
     def __repr__(self) -> str:
         return f"<maco.Graph '{self.name}' of {self.world} rank{'' if self.world == 1 else 's'}>"
@@ -377,6 +391,12 @@ class Graph(Ops):
             raise self._placed(error) from None
         kernel = Kernel._made(compiled)
         kernel._warnings = self._moved(kernel._warnings)
+        if self._limits:
+            from .mscclpp._sizes import check_sizes
+
+            again = {"target": target, "board": board, "sms": sms, "include_folders": include_folders, "defines": pairs}
+            lines = [line for line, _ in self._written()]
+            check_sizes(lines, self._text_name(), self._message_limits(), self._collectives, again)
         return kernel
 
     # ---- inside
@@ -467,6 +487,11 @@ class Graph(Ops):
         dtype = as_dtype(told["dtype"]) if "dtype" in told else None
         if dtype is not None:
             told["dtype"] = dtype
+        program = attributes.get("algorithm") if kind != "cuda" else None
+        if isinstance(program, str):
+            program = self._programs.get(program)
+        if program is not None:
+            attributes = {**attributes, "algorithm": self._add_program(program, kind, attributes)}
         defaults = getattr(Ops, kind).__kwdefaults__ or {}
         chosen = {k: v for k, v in attributes.items() if v is not None and not _same(v, defaults.get(k))}
         op = _Op(kind, list(operands), where, chosen, told)
@@ -479,10 +504,44 @@ class Graph(Ops):
         for value in op.attributes.values():
             _written_value(value, self)  # a type that can't be written is told here
         self._items.append((where, op))
+        if program is not None and program._has_limits:
+            self._limits.append((op, program))
         return tuple(
             Value(self, op, i, state._declared, "state", state.dtype) if state is not None else Value(self, op, i, dtype=dtype)
             for i, state in enumerate(op.into)
         )
+
+    def _add_program(self, program: Any, kind: str = "", attributes: Mapping[str, Any] | None = None) -> str:
+        """The name of a program's collective, whose text is added."""
+        if not hasattr(program, "_used"):
+            what = f"algorithm of {kind}()" if kind else "a collective"
+            raise TypeError(f"{what} is a text or a maco.mscclpp.CollectiveProgram, not {type(program).__name__}")
+        made = program._used(self, kind, attributes)
+        if made.text not in self._collectives:
+            if any(re.search(rf"\bcollective\s+{made.name}\b", text) for text in self._collectives):
+                raise self._wrong(f"another collective of the graph '{self.name}' is called '{made.name}'; give the program another name")
+            self._collectives.append(made.text)
+            self._places[len(self._collectives)] = made.places
+        self._programs[made.name] = program
+        return str(made.name)
+
+    def _message_limits(self) -> list[Limit]:
+        """How large the messages of programs may be, with the operands' names."""
+        from .mscclpp._sizes import Limit
+
+        names = self._final_names() if self._limits else {}
+        return [
+            one
+            if isinstance(one, Limit)
+            else Limit(
+                self._operand_name(one[0].operands[0], names),
+                one[0].where,
+                one[1].name,
+                one[1].min_message_size,
+                one[1].max_message_size,
+            )
+            for one in self._limits
+        ]
 
     def cuda(
         self,
@@ -698,6 +757,11 @@ class Graph(Ops):
         lines = self._written()
 
         def moved(one: Diagnostic, note: bool = False) -> Diagnostic:
+            found = self._of_program(one)
+            if found is not None:
+                where, text = found
+                told = () if note else (Diagnostic("note", one.file, one.line, one.column, f"in the collective's text: {text}"),)
+                return Diagnostic(one.severity, where.file, where.line, 0, one.text, (*told, *(moved(n, True) for n in one.notes)))
             at = lines[one.line - 1] if one.file in (text_name, "") and 0 < one.line <= len(lines) else None
             if at is None or at[1] is None:
                 notes = tuple(moved(n, True) for n in one.notes)
@@ -709,6 +773,17 @@ class Graph(Ops):
 
         return tuple(moved(one) for one in diagnostics)
 
+    def _of_program(self, one: Diagnostic) -> tuple[_Where, str] | None:
+        """Where the program says what a diagnostic is about, and the line of its collective's text."""
+        match = _PROGRAM.match(one.file)
+        number = int(match.group(1)) if match else 0
+        if number not in self._places:
+            return None
+        from .mscclpp._places import place
+
+        where = place(one.line, one.text, self._places[number])
+        return None if where is None else (where, self._collectives[number - 1].splitlines()[one.line - 1].strip())
+
 
 def compile_graph(graph: Graph | str | os.PathLike[str], **options: Any) -> Kernel:
     """Compiles a graph, or the file of one, with the options of `Graph.compile`."""
@@ -719,11 +794,12 @@ def _parse_again(text: str, name: str, collectives: list[str]) -> Graph:
     return Graph.parse(text, name, collectives)
 
 
-def _build_again(name: str, world: int, lines: list[tuple[str, _Where | None]], where: _Where, collectives: list[str]) -> Graph:
+def _build_again(name: str, world: int, lines: list[tuple[str, _Where | None]], where: _Where, programs: tuple[Any, ...]) -> Graph:
     graph = Graph.__new__(Graph)
     graph._where = where
     graph.name, graph.world = name, world
-    graph._items, graph._taken, graph._collectives = [], set(), collectives
+    graph._items, graph._taken = [], set()
+    graph._collectives, graph._places, graph._limits = programs
     graph._parsed, graph._handle = None, None
     graph._frozen = lines
     return graph

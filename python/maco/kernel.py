@@ -23,6 +23,9 @@ __all__ = ["Kernel", "Session", "TensorInfo", "VariableInfo"]
 
 _DTYPES = tuple(DType)
 
+before_launches: list[Callable[[], None]] = []
+"""Called before each launch of a session, by who has work that a launch may depend on."""
+
 
 @dataclass(frozen=True)
 class TensorInfo:
@@ -207,9 +210,9 @@ class Session:
     Every tensor of the kernel needs memory before the first launch: the caller's (`bind`), another session's (`share`) or the session's
     own (`allocate`). Launches of sessions that share memory, or GPUs, must not overlap.
 
-    Calls from several threads wait for each other. Ctrl-C ends the wait of a call; the launch goes on by itself until it ends or its
-    time-out is over, and the session is broken from then on: each call but `close` raises `maco.Error`. Memory that was bound stays alive
-    until that launch has ended. A session is closed when it is left as a context, by `close`, or when nobody holds it any more. It can't
+    Calls from several threads wait for each other. Ctrl-C stops the launches that a call waits for, on all ranks, and the session can be
+    used again. If they haven't stopped within 10 seconds the call ends nevertheless, and the session is broken: each call but `close`
+    raises `maco.Error`; memory that was bound stays alive until those launches have ended. A session is closed when it is left as a context, by `close`, or when nobody holds it any more. It can't
     be pickled.
     """
 
@@ -373,6 +376,7 @@ class Session:
         Dims and scalars are keywords, or in a mapping by name. Scalars must be given; a dim that isn't has its maximum. Raises
         `maco.LaunchError` if the launch was stopped, by a time-out or an index out of range; the session can run again then.
         """
+        prepare()
         given, count = _numbers({**(values or {}), **named})
         self._call("maco_session_run", given, count, waits=True)
         self._handle.keep.pop("replaced", None)
@@ -385,6 +389,7 @@ class Session:
         i32 tensor of one element in memory of the ranks' devices (a list: one a rank), which the launch reads when it begins. Wrong
         values raise `maco.Error` at once; a launch that fails raises at the next `launch` or `wait`.
         """
+        prepare()
         merged = {**(values or {}), **named}
         numbers = {name: value for name, value in merged.items() if not _is_memory(value)}
         placed = {name: value for name, value in merged.items() if _is_memory(value)}
@@ -477,7 +482,10 @@ class Session:
                 given = _native.call(function, own, *arguments)
                 return _native.call(behind, own) if behind else given
 
-            return _native.interruptible(work, last=self._handle.done, interrupted=self._break)
+            def stop() -> None:
+                _native.library().maco_session_stop(own)
+
+            return _native.interruptible(work, last=self._handle.done, stop=stop, interrupted=self._break)
 
     def _break(self) -> None:
         self._broken = "the session was interrupted by Ctrl-C and can't be used any more; open another"
@@ -576,6 +584,12 @@ class _Borrowed:
         session._handle.begin()
         weakref.finalize(self, session._handle.done)
         self.session = session
+
+
+def prepare() -> None:
+    """Has work done that a launch may depend on."""
+    for one in before_launches:
+        one()
 
 
 def _name(name: str) -> bytes:

@@ -28,9 +28,10 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from .graph import Value
+    from .mscclpp.program import CollectiveProgram
 
 Number = Union[int, float]
-Algorithm = str
+Algorithm = Union[str, "CollectiveProgram"]
 Reduce = Literal["sum", "max", "min", "avg"]
 Overlap = Literal["none", "conservative", "aggressive"]
 Priority = Literal["high", "normal", "low"]
@@ -279,7 +280,7 @@ class Ops:
     def allreduce(self, x: Value, reduce: Reduce = "sum", *, algorithm: Algorithm = "auto", **common: Unpack[Common]) -> Value:
         """The reduction of x over all ranks, on every rank.
 
-        `algorithm`: auto, oneshot, twoshot, ring, nccl, or a collective of the graph by name.
+        `algorithm`: auto, oneshot, twoshot, ring, nccl, a collective of the graph by name, or a program of `maco.mscclpp`.
         """
         return self._one("allreduce", [x], {"reduce": _but(reduce, "sum"), "algorithm": algorithm}, common)
 

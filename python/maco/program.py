@@ -11,11 +11,11 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from . import config
-from .errors import Error
+from . import config, groups
+from .errors import Error, GraphError, Unavailable
 from .graph import Graph
 from .groups import Group
-from .kernel import Kernel, Places, Profile, Session, TensorInfo
+from .kernel import Kernel, Places, Profile, Session, TensorInfo, prepare
 from .tensors import ALIGNMENT, Memory, check, describe
 
 __all__ = ["Program", "listeners", "program"]
@@ -46,6 +46,8 @@ class Program:
         self._options = {**options, **({"target": "cpu"} if device == "cpu" else {})}
         self.kernel = _compiled(graph, self.group, self._options)
         self._sessions: dict[bool, _Bound] = {}
+        self._lost: dict[bool, dict[str, Any]] = {}  # memory of sessions that have to be opened anew
+        self._generation = self.group.generation if self.group is not None else 0
         self._lock = threading.RLock()
 
     @property
@@ -53,26 +55,60 @@ class Program:
         """The graph's."""
         return self.kernel.name
 
-    def __call__(self, tensors: Mapping[str, Any], values: Mapping[str, int] | None = None) -> None:
+    def __call__(self, tensors: Mapping[str, Any], values: Mapping[str, int] | None = None, what: str = "") -> None:
         """Runs the graph once, with tensors for its inputs, params, states and outputs by name.
 
         On the CPU it has run when this returns. On a GPU it is put on torch's current stream, and what fails raises at a later call; the
         tensors have to be there until then, which torch sees to for those that it allocated on that stream. A tensor has the kernel's
         dtype and shape, or on axis 0 as many rows as its dim in `values` says. What isn't contiguous or aligned to 16 bytes, has fewer
         rows, or shares memory with another that is written, is copied on the way. States and outputs that are left out have zeroed
-        memory of the program's own.
+        memory of the program's own. `what` says in errors what the ranks do.
         """
+        prepare()
+        if self.group is not None:
+            groups.settle()
         with self._lock:
             stamped = bool(listeners) or config.meaning("profile")
+            if self.group is not None:
+                self._meet(what, values or {}, stamped)
             bound = self._sessions.get(stamped)
             if bound is None:
                 bound = self._sessions[stamped] = _Bound(self, stamped)
-            bound.run(tensors, dict(values or {}))
+                bound.staged = self._lost.pop(stamped, {})
+            try:
+                bound.run(tensors, dict(values or {}))
+            except KeyboardInterrupt:
+                self._interrupted()
+                raise
             if listeners:
                 bound.session.wait()
                 profile = bound.session.profile()
                 for listener in listeners:
                     listener(self, profile)
+
+    def _meet(self, what: str, values: Mapping[str, int], stamped: bool) -> None:
+        """Ranks on the CPU begin together, and open anew what one of them has lost."""
+        assert self.group is not None
+        if self.device != "cpu":
+            return
+        numbers = "".join(f", {name} = {value}" for name, value in values.items())
+        generation = self.group.meet(what or f"runs '{self.name}'{numbers}{' under a profiler' if stamped else ''}")
+        if generation != self._generation:
+            self._drop()
+            self._generation = generation
+
+    def _interrupted(self) -> None:
+        """Ctrl-C has broken the session."""
+        if self.group is None:
+            self._drop()
+        elif self.device == "cpu":
+            self.group.renew()
+
+    def _drop(self) -> None:
+        for stamped, bound in self._sessions.items():
+            self._lost[stamped] = bound.staged
+            bound.session.close()
+        self._sessions.clear()
 
     def wait(self) -> None:
         """Waits for all runs. Raises `maco.LaunchError` if any failed."""
@@ -265,11 +301,14 @@ def _compiled(graph: Graph, group: Group | None, options: Mapping[str, Any]) -> 
             kernel = graph.compile(**options)
             answer = "+" + kernel.source
         except Error as error:
-            answer = "-" + str(error)
+            answer = f"-{type(error).__name__}\n{error}"
             failed = error
     answer = group.exchange(answer)[0]
     if answer.startswith("-"):
-        raise failed if group.rank == 0 else Error(answer[1:])
+        if group.rank == 0:
+            raise failed
+        name, _, message = answer[1:].partition("\n")
+        raise {"GraphError": GraphError, "Unavailable": Unavailable}.get(name, Error)(message)
     return kernel if kernel is not None else Kernel.from_source(answer[1:])
 
 

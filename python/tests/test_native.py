@@ -225,10 +225,7 @@ try:
     print("ended too soon")
 except KeyboardInterrupt:
     print("interrupted", flush=True)
-try:
-    long.run()
-except maco.Error as error:
-    print("broken" if "interrupted by Ctrl-C" in str(error) else error)
+long.read("y")
 short.run()
 print("others work", flush=True)
 END
@@ -251,7 +248,7 @@ def test_ctrl_c_ends_a_wait(call, end):
         out, err = process.communicate(timeout=60)
     finally:
         process.kill()
-    assert out.splitlines() == ["interrupted", "broken", "others work"], out + err
+    assert out.splitlines() == ["interrupted", "others work"], out + err
     assert process.returncode == 0, err
 
 
@@ -328,7 +325,7 @@ def test_what_an_abandoned_call_gives_is_disposed_of():
     assert _native.interruptible(lambda: 3) == 3
 
 
-def test_what_a_signals_handler_raises_breaks_the_session_too():
+def test_what_a_signals_handler_raises_stops_a_launch_too():
     g = maco.Graph("long")
     a = g.input("a", "f32", [1024, 1024])
     y = a
@@ -350,8 +347,7 @@ def test_what_a_signals_handler_raises_breaks_the_session_too():
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, old)
-    with pytest.raises(maco.Error, match="was interrupted"):
-        s.run()
+    s.write("a", pytest.importorskip("numpy").zeros((1024, 1024), "float32"))
     s.close()
 
 
@@ -389,7 +385,7 @@ def kernels(i):
     g.output("y", x)
     g.compile(target="cpu").source
 
-for i in range(10):
+for i in range(60):
     USE(i)
 gc.collect()
 before = open_files(), threads()

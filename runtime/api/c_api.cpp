@@ -459,6 +459,9 @@ maco_code maco_session_wait(maco_session* session, maco_error** error) {
   if (!session) return fail(error, "the session is NULL");
   return call(error, [&] { return session->session.wait(); });
 }
+void maco_session_stop(maco_session* session) {
+  if (session) session->session.stop();
+}
 maco_code maco_session_ended(maco_session* session, int* all, maco_error** error) {
   if (!session || !all) return fail(error, "an argument is NULL");
   return call(error, [&]() -> maco::Status {

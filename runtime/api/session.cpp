@@ -315,6 +315,8 @@ Status Session::launch(const Values& values, std::span<void* const> streams,
   return wrong ? launched : wrong;
 }
 
+void Session::stop() { state_->session->stop(); }
+
 Status Session::wait() { return failed(state_->session->wait()); }
 
 Result<bool> Session::ended() {

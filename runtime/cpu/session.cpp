@@ -246,6 +246,7 @@ class CpuSessionImpl final : public CpuSession {
     all = true;
     return wait();
   }
+  void stop() override;
   Status stamps(std::vector<RankStamps>& ranks) override;
   Status set_regions(const ir::Program& program, KernelGuard* guard) override;
   void set_guard(KernelGuard* guard) override { guard_ = guard; }
@@ -264,6 +265,8 @@ class CpuSessionImpl final : public CpuSession {
     if (is_here(rank)) return {};
     return Status::failure(fmt::format("rank {} runs in another process", rank));
   }
+  // Tells all ranks' kernels to stop, 1 + `by` being the rank because of which.
+  void abort_all(int by) const;
   // Has the other processes' ranks told that one of them is gone, while this rank's kernel runs.
   void watch(const std::atomic<bool>& ended, int wake);
   // What the launch came to on all ranks. `story`: what went wrong here besides reports.
@@ -308,6 +311,8 @@ class CpuSessionImpl final : public CpuSession {
   }
   // What became of blocks that were given up, for the reports and in words.
   void take_block_ends(const CpuContexts& contexts);
+  // Whether `stop` was called since the last time.
+  bool set_running(bool running);
   // Whether any rank of this process gave up.
   bool stopped() const {
     return std::any_of(ranks_.begin(), ranks_.end(),
@@ -333,6 +338,8 @@ class CpuSessionImpl final : public CpuSession {
   std::unique_ptr<HandedOver> handed_;  // if the kernel hands anything over
   std::unique_ptr<AccessChecker> checker_;
   KernelGuard* guard_ = nullptr;
+  std::mutex stop_mutex_;  // of the next two
+  bool running_ = false, stopped_by_caller_ = false;
   std::mutex damage_mutex_;
   std::string damage_;  // a line each
 };
@@ -602,14 +609,30 @@ void CpuSessionImpl::watch(const std::atomic<bool>& ended, int wake) {
   while (!ended) {
     const int gone = options_.group->gone(kPeriodMs, wake);
     if (gone < 0) continue;
-    const int64_t at =
-        control_offset(manifest_.symmetric_bytes, manifest_.peer_events, manifest_.world);
-    for (char* memory : symmetric_) {
-      auto* control = reinterpret_cast<Control*>(memory + at);
-      std::atomic_ref<u32>(control->abort).store(static_cast<u32>(gone) + 1);
-    }
-    return;
+    return abort_all(gone);
   }
+}
+
+void CpuSessionImpl::abort_all(int by) const {
+  const int64_t at =
+      control_offset(manifest_.symmetric_bytes, manifest_.peer_events, manifest_.world);
+  for (char* memory : symmetric_) {
+    auto* control = reinterpret_cast<Control*>(memory + at);
+    std::atomic_ref<u32>(control->abort).store(static_cast<u32>(by) + 1);
+  }
+}
+
+void CpuSessionImpl::stop() {
+  const std::lock_guard lock(stop_mutex_);
+  if (!running_) return;
+  stopped_by_caller_ = true;
+  abort_all(static_cast<int>(manifest_.world));
+}
+
+bool CpuSessionImpl::set_running(bool running) {
+  const std::lock_guard lock(stop_mutex_);
+  running_ = running;
+  return std::exchange(stopped_by_caller_, false);
 }
 
 Status CpuSessionImpl::set_values(const LaunchValues& values, const LaunchAddresses& addresses) {
@@ -694,13 +717,20 @@ Status CpuSessionImpl::launch(const LaunchValues& values, const LaunchAddresses&
     });
   }
   const auto begin = std::chrono::steady_clock::now();
+  set_running(true);
   Status ran = run();
+  const bool stopped_by_caller = set_running(false);
   slowest_us_ =
       std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
   if (!ran && !options_.group) return ran;
   ++epoch_;
   std::string story = checker_ ? checker_->findings() : ran.message;
   if (!damage_.empty()) story += (story.empty() ? "" : "\n") + damage_;
+  // Also where the kernel had ended: its ranks may have been told nevertheless.
+  if (stopped_by_caller) {
+    needs_reset_ = true;
+    story += (story.empty() ? "" : "\n") + std::string(kStoppedByCaller);
+  }
   return conclude(values, std::move(story));
 }
 

@@ -67,6 +67,9 @@ class CudaSession : public Session {
                  std::span<void* const> streams, TensorPlaces places) override;
   Status wait() override;
   Status ended(bool& all) override;
+  void stop() override {
+    if (waiting_) stop_ = true;
+  }
   Status stamps(std::vector<RankStamps>& ranks) override;
 
  private:
@@ -177,6 +180,7 @@ class CudaSession : public Session {
   // Of the launch in progress.
   std::atomic<bool> failed_{false};   // a kernel did not start or faulted: its peers wait in vain
   std::atomic<bool> give_up_{false};  // nobody waits for kernels any more
+  std::atomic<bool> waiting_{false}, stop_{false};  // `stop` is asked for
   Clock::time_point progress_, aborted_;
   bool aborting_ = false;
   std::string stopped_why_;  // not empty: the host stopped the kernels because of this
@@ -421,6 +425,8 @@ Status CudaSession::count(int launches) {
 
 void CudaSession::begin() {
   failed_ = false;
+  stop_ = false;
+  waiting_ = true;
   aborting_ = false;
   stopped_why_.clear();
   progress_ = Clock::now();
@@ -428,6 +434,7 @@ void CudaSession::begin() {
 }
 
 Status CudaSession::conclude(std::vector<Status> statuses) {
+  waiting_ = false;
   // Launches of graphs may still run and report, but not for long.
   const bool unsettled = numbered_ && any_report() && all_of(statuses);
   if (const Status settled = agree(unsettled ? synchronize() : Status{}); !settled)
@@ -665,6 +672,10 @@ void CudaSession::watch() {
     return;
   }
   if (failed_) return abort_all();
+  if (stop_) {
+    stopped_why_ = kStoppedByCaller;
+    return abort_all();
+  }
   if (const int gone = options_.group ? options_.group->gone(0) : -1; gone >= 0)
     return abort_all(gone);
   const std::chrono::milliseconds timeout(options_.timeout_ms);

@@ -75,6 +75,9 @@ struct TensorPlace {
 };
 using TensorPlaces = std::span<const TensorPlace>;
 
+/// What a launch that was stopped so failed of.
+inline constexpr const char* kStoppedByCaller = "the launch was stopped by its caller";
+
 /// The ranks of this process.
 struct RanksHere {
   int first = 0, count = 0;
@@ -134,6 +137,9 @@ class Session {
   virtual Status wait() = 0;
   /// Whether all of it has ended, in a group on this process's rank.
   virtual Status ended(bool& all) = 0;
+  /// Ends a launch that another thread waits for, on all ranks, with a failure; does nothing if none
+  /// does. From any thread.
+  virtual void stop() = 0;
   /// Median, over `launches` launches after warm-up, of the slowest rank's time in microseconds
   /// (device clock on GPUs).
   virtual Status bench(const LaunchValues& values, int launches, double& median_us) = 0;

@@ -62,6 +62,9 @@ class VariantsSession final : public Session {
     return last().wait();
   }
   Status ended(bool& all) override { return last().ended(all); }
+  void stop() override {
+    for (const Variant& v : variants_) v.session->stop();
+  }
   Status bench(const LaunchValues& values, int launches, double& median_us) override {
     MACO_TRY(choose(values, {}));
     return last().bench(values, launches, median_us);

@@ -7,12 +7,15 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "tests/api/fake_driver/fake.h"
@@ -242,6 +245,32 @@ TEST_CASE("where a rank doesn't start, the others are told to leave, and all is 
     CHECK(driver->resets() == resets + 2);
   }
   s.run({{"pos", 0}}).value();
+}
+
+TEST_CASE("another thread stops launches that are waited for") {
+  const Fake driver;
+  const auto kernel = kernel_of_test();
+  if (!kernel) return;
+  Session s = Session::open(*kernel).value();
+  s.allocate().value();
+  s.stop();  // nobody waits
+  s.run({{"pos", 0}}).value();
+  for (const bool launched : {false, true}) {
+    driver->hold_next(1);
+    if (launched) s.launch({{"pos", 0}}).value();
+    std::atomic<bool> ended{false};
+    std::thread other([&] {
+      while (!ended) {
+        s.stop();
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    });
+    const Status status = launched ? s.wait() : s.run({{"pos", 0}});
+    ended = true;
+    other.join();
+    CHECK_THAT(status.error().message, Contains("stopped by its caller"));
+    s.run({{"pos", 0}}).value();
+  }
 }
 
 // A session whose launches are captured on two streams, `pos` in memory.

@@ -64,6 +64,7 @@ class Teller final : public Session {
     return say(streams.empty() ? "enqueue" : "enqueue on a stream");
   }
   Status wait() override { return say("wait"); }
+  void stop() override { static_cast<void>(say("stop")); }
   Status ended(bool& all) override {
     all = name_ != "2";
     return {};

@@ -260,6 +260,8 @@ MACO_API maco_code maco_session_launch_with(maco_session* session, const maco_va
                                             maco_error** error);
 // Waits for all launches.
 MACO_API maco_code maco_session_wait(maco_session* session, maco_error** error);
+// Ends the launches that another thread waits for, as Session::stop: from any thread.
+MACO_API void maco_session_stop(maco_session* session);
 // Whether all launches have ended (1) or not (0), as Session::ended.
 MACO_API maco_code maco_session_ended(maco_session* session, int* all, maco_error** error);
 // Where the time of the last launch went: a table for people and a trace in JSON, as

@@ -168,6 +168,10 @@ class MACO_API Session {
   /// any of them did. Before memory is bound, written or read by other means than the launches'
   /// streams; and at times, of sessions with graphs, whose counters it resets (docs/library.md).
   Status wait();
+  /// Ends the launches that another thread waits for (run, wait, bench; launch on Cpu), on all
+  /// ranks; that call fails, and the session can launch again. Does nothing if none waits. The one
+  /// call that may be made from any thread at any time.
+  void stop();
   /// Whether all launches have ended, those of captured graphs left out. Fails as `wait`; with
   /// process_a_rank it speaks of this process's rank, and leaves failures to `wait`.
   Result<bool> ended();

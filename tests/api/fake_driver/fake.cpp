@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -44,7 +45,9 @@ std::set<void*> capturing;
 std::map<void*, std::vector<Node>> graphs;           // by the stream that they were captured on
 std::map<int, std::span<maco::LaunchState>> states;  // by rank, one a CTA
 std::map<maco::LaunchState*, int64_t> variable;      // that the last launch found
-int contexts[kDevices] = {}, stopping = -1, failing = -1, encoded = 0, resets = 0;
+// Of the launch that runs until it is told to leave.
+maco::Control* held = nullptr;
+int contexts[kDevices] = {}, stopping = -1, holding = -1, failing = -1, encoded = 0, resets = 0;
 char context_of[kDevices];
 thread_local Context current = nullptr;
 thread_local int capture_mode = 0;  // global, as CUDA's threads begin
@@ -53,6 +56,14 @@ thread_local int capture_mode = 0;  // global, as CUDA's threads begin
 Result allowed() {
   const std::lock_guard lock(guard);
   return capturing.empty() || capture_mode == kCaptureRelaxed ? kSuccess : kCaptureUnsupported;
+}
+
+// Whether what was launched has ended.
+Result ended() {
+  const std::lock_guard lock(guard);
+  if (held && std::atomic_ref<maco::u32>(held->abort).load() == 0) return kNotReady;
+  held = nullptr;
+  return kSuccess;
 }
 
 template <class T>
@@ -117,12 +128,19 @@ bool numbers_itself(const maco::Launch& launch, unsigned ctas) {
 
 void run(const Node& n, Stream stream) {
   char* const f = reinterpret_cast<char*>(n.function);
-  if (f == &reset) return static_cast<void>(++resets);
+  if (f == &reset) {
+    n.launch.control->abort = 0;
+    return static_cast<void>(++resets);
+  }
   const maco::LaunchState* state = n.launch.state;
   if (state && !numbers_itself(n.launch, n.ctas)) return;
   log_.push_back({n.device, n.launch.rank, stream, state ? state->epoch : n.launch.epoch,
                   n.launch.tensors, state != nullptr, n.early, state ? variable[n.launch.state] : 0,
                   n.launch.symmetric});
+  if (holding == n.launch.rank) {
+    holding = -1;
+    held = n.launch.control;
+  }
   if (stopping != n.launch.rank) return;
   stopping = -1;
   report(n.launch, maco::kBadIndex, 9, 4);
@@ -156,6 +174,7 @@ const fake::Controls fake_controls = {
     [](int i) { return log_[static_cast<size_t>(i)]; },
     [](int rank) { stopping = rank; },
     [](int rank) { failing = rank; },
+    [](int rank) { holding = rank; },
     [](void* stream, bool on) {
       if (on) {
         capturing.insert(stream);
@@ -330,7 +349,7 @@ FAKE Result cuTensorMapEncodeTiled(void*, int, uint32_t, void*, const uint64_t*,
 }
 FAKE Result cuStreamCreate(Stream* s, unsigned) { return make(s, 1); }
 FAKE Result cuStreamDestroy_v2(Stream s) { return drop(s); }
-FAKE Result cuStreamQuery(Stream) { return kSuccess; }
+FAKE Result cuStreamQuery(Stream) { return allowed() == kSuccess ? ended() : kSuccess; }
 FAKE Result cuStreamSynchronize(Stream s) {
   {
     const std::lock_guard lock(guard);
@@ -349,7 +368,7 @@ FAKE Result cuStreamIsCapturing(Stream s, int* on) {
 FAKE Result cuStreamWaitEvent(Stream, Event, unsigned) { return kSuccess; }
 FAKE Result cuEventCreate(Event* e, unsigned) { return make(e, 1); }
 FAKE Result cuEventDestroy_v2(Event e) { return drop(e); }
-FAKE Result cuEventQuery(Event) { return allowed(); }
+FAKE Result cuEventQuery(Event) { return allowed() == kSuccess ? ended() : allowed(); }
 FAKE Result cuEventSynchronize(Event) { return allowed(); }
 FAKE Result cuEventRecord(Event, Stream) { return kSuccess; }
 FAKE Result cuEventElapsedTime(float* ms, Event, Event) { return *ms = 1, kSuccess; }

@@ -1,0 +1,538 @@
+"""MACO below torch.distributed: the c10d backend "maco", and a patch of torch.distributed's functions.
+
+`dist.init_process_group("cpu:maco,cuda:maco")`, or "maco", makes a process group whose all-reduces, all-gathers, reduce-scatters, exchanges of
+equal parts, broadcasts and barriers are kernels of MACO's, as far as MACO has the dtype and the reduction. All else is done by gloo on the
+CPU and by NCCL on GPUs over the same store, messages too: who receives from any rank has to see all of them.
+
+`patch_torch_distributed()` redirects the functions of a process group of another backend.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from types import TracebackType
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from . import collectives, eager, groups
+from .errors import Error, Unavailable
+from .groups import Group
+
+__all__ = ["ProcessGroupMaco", "patch_torch_distributed"]
+
+_c10d = dist.distributed_c10d
+_raw = torch._C._distributed_c10d
+_TIMEOUT = timedelta(minutes=10)
+
+
+# ---- what both have in common: torch's calls, with results put where the caller says
+
+
+def reduction(op: Any) -> str | None:
+    """The name of a ReduceOp; None of those that MACO has no name for."""
+    for name, theirs in (("sum", "SUM"), ("mean", "AVG"), ("max", "MAX"), ("min", "MIN")):
+        if op == getattr(dist.ReduceOp, theirs):
+            return name
+    for name, theirs in (("prod", "PRODUCT"), ("band", "BAND"), ("bor", "BOR"), ("bxor", "BXOR")):
+        if op == getattr(dist.ReduceOp, theirs):
+            return name
+    return None
+
+
+def _plain(*tensors: Any) -> bool:
+    """Whether these are tensors that MACO's kernels can read and write."""
+    return all(
+        isinstance(one, torch.Tensor) and one.layout is torch.strided and one.device.type in ("cpu", "cuda") and not one.is_quantized
+        for one in tensors
+    ) and len({one.device for one in tensors} | {tensors[0].device}) == 1
+
+
+def _reducible(x: torch.Tensor, op: Any) -> str | None:
+    """How MACO reduces it; None: it can't."""
+    name = reduction(op)
+    # What torch says about sums of truth values is for torch to say.
+    if name is None or x.dtype is torch.bool or not eager.takes(x.dtype, name):
+        return None
+    return name
+
+
+def _put(out: torch.Tensor, result: torch.Tensor) -> None:
+    with torch.no_grad():
+        out.detach().copy_(result.view(out.shape))
+
+
+def _all_reduce(x: torch.Tensor, reduce: str, group: Group) -> None:
+    _put(x, eager.all_reduce(x, reduce, group))
+
+
+def _all_gather(out: torch.Tensor, x: torch.Tensor, group: Group) -> None:
+    _put(out, eager.all_gather(x, group))
+
+
+def _all_gather_list(outs: list[torch.Tensor], x: torch.Tensor, group: Group) -> None:
+    for out, part in zip(outs, eager.all_gather(x, group), strict=True):
+        _put(out, part)
+
+
+def _reduce_scatter(out: torch.Tensor, x: torch.Tensor, reduce: str, group: Group) -> None:
+    _put(out, eager.reduce_scatter(x.contiguous().view(group.size, -1), reduce, group))
+
+
+def _reduce_scatter_list(out: torch.Tensor, xs: list[torch.Tensor], reduce: str, group: Group) -> None:
+    _put(out, eager.reduce_scatter(torch.stack([x.detach() for x in xs]), reduce, group))
+
+
+def _all_to_all(out: torch.Tensor, x: torch.Tensor, group: Group) -> None:
+    _put(out, eager.all_to_all(x.contiguous().view(group.size, -1), group))
+
+
+def _all_to_all_list(outs: list[torch.Tensor], xs: list[torch.Tensor], group: Group) -> None:
+    for out, part in zip(outs, eager.all_to_all(torch.stack([x.detach() for x in xs]), group), strict=True):
+        _put(out, part)
+
+
+def _broadcast(x: torch.Tensor, root: int, group: Group) -> None:
+    result = eager.broadcast(x, root, group)
+    if group.rank != root:
+        _put(x, result)
+
+
+def _barrier(group: Group, device: torch.device | None) -> None:
+    eager.barrier(group, device)
+
+
+def _alike(parts: list[Any], x: torch.Tensor, count: int) -> bool:
+    return len(parts) == count and _plain(x, *parts) and all(one.shape == x.shape and one.dtype == x.dtype for one in parts)
+
+
+def _work(tensors: list[torch.Tensor], run: Callable[[], None], later: bool) -> Any:
+    """A Work of torch's for what `run` writes into `tensors`; `later`: in another thread, if that is of use."""
+    cuda = sorted({one.device.index for one in tensors if one.is_cuda})
+    future = torch.futures.Future(devices=[torch.device("cuda", index) for index in cuda] or None)
+    if cuda or not later:
+        collectives._queue.drain()
+        run()
+        future.set_result(tensors)
+    else:
+
+        def work() -> torch.Tensor:
+            try:
+                run()
+            except BaseException as error:
+                future.set_exception(error)
+                raise
+            future.set_result(tensors)
+            return tensors[0] if tensors else torch.empty(0)
+
+        collectives._queue.put(work)
+    return _raw._create_work_from_future(future)
+
+
+# ---- the backend
+
+
+class ProcessGroupMaco(dist.ProcessGroup):
+    """A process group of torch.distributed's whose collectives are MACO's; what MACO hasn't is gloo's and NCCL's."""
+
+    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta = _TIMEOUT) -> None:
+        super().__init__(rank, size)
+        self._theirs = dist.ProcessGroup(store, rank, size)
+        self._under_way: list[Any] = []
+        backend = dist.ProcessGroup.BackendType
+        if dist.is_gloo_available():
+            gloo = dist.ProcessGroupGloo(dist.PrefixStore("gloo/", store), rank, size, timeout=timeout)
+            for one in (self, self._theirs):
+                one._register_backend(torch.device("cpu"), backend.GLOO, gloo)
+                one._set_default_backend(backend.GLOO)
+        if torch.cuda.is_available() and dist.is_nccl_available():
+            options = dist.ProcessGroupNCCL.Options()
+            options._timeout = timeout
+            nccl = dist.ProcessGroupNCCL(dist.PrefixStore("nccl/", store), rank, size, options)
+            for one in (self, self._theirs):
+                one._register_backend(torch.device("cuda"), backend.NCCL, nccl)
+
+    def getBackendName(self) -> str:  # noqa: N802 - torch's name
+        """What torch calls it."""
+        return "maco"
+
+    def _group(self) -> Group:
+        return groups.of(self)
+
+    def _other(self, name: str, *arguments: Any) -> Any:
+        """What gloo or NCCL does."""
+        collectives._queue.drain()
+        work = getattr(self._theirs, name)(*arguments)
+        if torch.cuda.is_initialized():
+            self._under_way = [one for one in self._under_way if not one.is_completed()] + [work]
+        return work
+
+    def _own(self, tensors: list[Any], opts: Any, run: Callable[[Group], None]) -> Any:
+        """What MACO does. A kernel that waits for other ranks mustn't wait for SMs that another such one has."""
+        group = self._group()
+        if self._under_way and any(one.is_cuda for one in tensors):
+            for work in self._under_way:
+                work.wait()
+            self._under_way.clear()
+        return _work(tensors, lambda: run(group), bool(getattr(opts, "asyncOp", True)))
+
+    # Names and arguments are torch's. Overloads of theirs that take a tensor in place of a list are served, too.
+
+    def allreduce(self, tensors: Any, opts: Any = None, *rest: Any, **named: Any) -> Any:
+        ones = [tensors] if isinstance(tensors, torch.Tensor) else tensors
+        opts = _options(_raw.AllreduceOptions, opts, "reduceOp", named.get("op"))
+        reduce = _reducible(ones[0], opts.reduceOp) if len(ones) == 1 and _plain(*ones) else None
+        if reduce is None:
+            return self._other("allreduce", ones, opts)
+        return self._own(ones, opts, lambda group: _all_reduce(ones[0], reduce, group))
+
+    def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Any:
+        opts = opts if opts is not None else _raw.AllreduceCoalescedOptions()
+        reduces = [_reducible(one, opts.reduceOp) if _plain(one) else None for one in tensors]
+        if None in reduces:
+            return self._other("allreduce_coalesced", tensors, opts)
+
+        def run(group: Group) -> None:
+            for one, reduce in zip(tensors, reduces, strict=True):
+                assert reduce is not None
+                _all_reduce(one, reduce, group)
+
+        return self._own(tensors, opts, run)
+
+    def broadcast(self, tensors: Any, opts: Any = None, *rest: Any, **named: Any) -> Any:
+        ones = [tensors] if isinstance(tensors, torch.Tensor) else tensors
+        opts = _options(_raw.BroadcastOptions, opts, "rootRank", named.get("root"))
+        if len(ones) != 1 or not _plain(*ones):
+            return self._other("broadcast", ones, opts)
+        return self._own(ones, opts, lambda group: _broadcast(ones[0], opts.rootRank, group))
+
+    def _allgather_base(self, output: Any, input: Any, opts: Any = None) -> Any:
+        opts = opts if opts is not None else _raw.AllgatherOptions()
+        if not _plain(output, input) or output.dtype != input.dtype or output.numel() != input.numel() * self.size():
+            return self._other("_allgather_base", output, input, opts)
+        return self._own([output], opts, lambda group: _all_gather(output, input, group))
+
+    def allgather(self, outputs: Any, inputs: Any, opts: Any = None, *rest: Any, **named: Any) -> Any:
+        if isinstance(inputs, torch.Tensor):
+            outputs, inputs = [outputs], [inputs]
+        opts = opts if isinstance(opts, _raw.AllgatherOptions) else _raw.AllgatherOptions()
+        if len(inputs) != 1 or not _alike(outputs[0], inputs[0], self.size()):
+            return self._other("allgather", outputs, inputs, opts)
+        return self._own(outputs[0], opts, lambda group: _all_gather_list(outputs[0], inputs[0], group))
+
+    def allgather_into_tensor_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+        opts = opts if opts is not None else _raw.AllgatherOptions()
+        size = self.size()
+        if not all(_plain(o, i) and o.dtype == i.dtype and o.numel() == i.numel() * size for o, i in zip(outputs, inputs, strict=True)):
+            return self._other("allgather_into_tensor_coalesced", outputs, inputs, opts)
+
+        def run(group: Group) -> None:
+            for out, one in zip(outputs, inputs, strict=True):
+                _all_gather(out, one, group)
+
+        return self._own(outputs, opts, run)
+
+    def _reduce_scatter_base(self, output: Any, input: Any, opts: Any = None) -> Any:
+        opts = opts if opts is not None else _raw.ReduceScatterOptions()
+        fits = _plain(output, input) and output.dtype == input.dtype and input.numel() == output.numel() * self.size()
+        reduce = _reducible(input, opts.reduceOp) if fits else None
+        if reduce is None:
+            return self._other("_reduce_scatter_base", output, input, opts)
+        return self._own([output], opts, lambda group: _reduce_scatter(output, input, reduce, group))
+
+    def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None, *rest: Any, **named: Any) -> Any:
+        if isinstance(outputs, torch.Tensor):
+            outputs, inputs = [outputs], [inputs]
+        opts = _options(_raw.ReduceScatterOptions, opts, "reduceOp", named.get("op"))
+        fits = len(outputs) == 1 and _alike(inputs[0], outputs[0], self.size())
+        reduce = _reducible(outputs[0], opts.reduceOp) if fits else None
+        if reduce is None:
+            return self._other("reduce_scatter", outputs, inputs, opts)
+        return self._own(outputs, opts, lambda group: _reduce_scatter_list(outputs[0], inputs[0], reduce, group))
+
+    def reduce_scatter_tensor_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+        opts = opts if opts is not None else _raw.ReduceScatterOptions()
+        size, pairs = self.size(), list(zip(outputs, inputs, strict=True))
+        fits = all(_plain(o, i) and o.dtype == i.dtype and i.numel() == o.numel() * size for o, i in pairs)
+        reduces = [_reducible(i, opts.reduceOp) for _, i in pairs] if fits else [None]
+        if None in reduces:
+            return self._other("reduce_scatter_tensor_coalesced", outputs, inputs, opts)
+
+        def run(group: Group) -> None:
+            for (out, one), reduce in zip(pairs, reduces, strict=True):
+                assert reduce is not None
+                _reduce_scatter(out, one, reduce, group)
+
+        return self._own(outputs, opts, run)
+
+    def alltoall_base(self, output: Any, input: Any, output_splits: Any, input_splits: Any, opts: Any = None, **named: Any) -> Any:
+        opts = opts if isinstance(opts, _raw.AllToAllOptions) else _raw.AllToAllOptions()
+        if not _equal_parts(output, input, output_splits, input_splits, self.size()):
+            return self._other("alltoall_base", output, input, output_splits, input_splits, opts)
+        return self._own([output], opts, lambda group: _all_to_all(output, input, group))
+
+    def alltoall(self, outputs: Any, inputs: Any, opts: Any = None, **named: Any) -> Any:
+        opts = opts if isinstance(opts, _raw.AllToAllOptions) else _raw.AllToAllOptions()
+        size = self.size()
+        if not (_alike(inputs, inputs[0], size) and _alike(outputs, inputs[0], size)):
+            return self._other("alltoall", outputs, inputs, opts)
+        return self._own(outputs, opts, lambda group: _all_to_all_list(outputs, inputs, group))
+
+    def barrier(self, opts: Any = None, **named: Any) -> Any:
+        opts = opts if isinstance(opts, _raw.BarrierOptions) else _raw.BarrierOptions()
+        device = opts.device if opts.device is not None and opts.device.type == "cuda" else None
+        if device is None and opts.device_ids:
+            device = torch.device("cuda", opts.device_ids[0])
+        return self._own([], opts, lambda group: _barrier(group, device))
+
+    # What MACO hasn't.
+
+    def reduce(self, *arguments: Any) -> Any:
+        return self._other("reduce", *arguments)
+
+    def gather(self, *arguments: Any) -> Any:
+        return self._other("gather", *arguments)
+
+    def scatter(self, *arguments: Any) -> Any:
+        return self._other("scatter", *arguments)
+
+    def allgather_coalesced(self, *arguments: Any) -> Any:
+        return self._other("allgather_coalesced", *arguments)
+
+    def send(self, *arguments: Any) -> Any:
+        return self._theirs.send(*arguments)
+
+    def recv(self, *arguments: Any) -> Any:
+        return self._theirs.recv(*arguments)
+
+    def recv_anysource(self, *arguments: Any) -> Any:
+        return self._theirs.recv_anysource(*arguments)
+
+    def shutdown(self) -> None:
+        """Waits for what is under way, and ends gloo and NCCL."""
+        collectives._queue.drain()
+        self._theirs.shutdown()
+
+    def abort(self) -> None:
+        """Ends gloo and NCCL."""
+        self._theirs.abort()
+
+
+def _options(kind: Any, given: Any, attribute: str, value: Any) -> Any:
+    """Options of torch's; `given` may be the value of one of them."""
+    if isinstance(given, kind):
+        return given
+    made = kind()
+    value = given if given is not None else value
+    if value is not None:
+        setattr(made, attribute, value)
+    return made
+
+
+def _equal_parts(output: Any, input: Any, output_splits: Any, input_splits: Any, size: int) -> bool:
+    if not _plain(output, input) or output.dtype != input.dtype or output.numel() != input.numel():
+        return False
+    if input.dim() == 0 or output.dim() == 0 or input.shape[0] % size or output.shape[0] % size:
+        return False
+    return all(
+        not splits or (len(splits) == size and all(one == x.shape[0] // size for one in splits))
+        for splits, x in ((output_splits, output), (input_splits, input))
+    )
+
+
+def _create(store: Any, rank: int, size: int, timeout: timedelta) -> ProcessGroupMaco:
+    return ProcessGroupMaco(store, rank, size, timeout)
+
+
+# ---- the patch
+
+
+class Patch:
+    """What `patch_torch_distributed` gives: calling it, or leaving it as a context, puts torch's functions back. Doing so twice is allowed."""
+
+    def __init__(self, min_bytes: int, max_bytes: int | None) -> None:
+        self.min_bytes = min_bytes
+        self.max_bytes = max_bytes
+
+    def takes(self, x: torch.Tensor) -> bool:
+        """Whether a tensor is of a size that goes to MACO."""
+        size = x.numel() * x.element_size()
+        return size >= self.min_bytes and (self.max_bytes is None or size <= self.max_bytes)
+
+    def __call__(self) -> None:
+        _undo(self)
+
+    def __enter__(self) -> Patch:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self()
+
+
+_lock = threading.Lock()
+_patches: list[Patch] = []
+_originals: dict[str, Callable[..., Any]] = {}
+
+
+def _group_for(group: Any, *tensors: Any) -> Group | None:
+    """The Group of a call that MACO takes: of all ranks, on plain tensors of the size that the last patch names."""
+    if not _patches or not dist.is_initialized():
+        return None
+    if group is not None and group is not dist.group.WORLD:
+        return None
+    if not _plain(*tensors) or any(type(one) not in (torch.Tensor, torch.nn.Parameter) for one in tensors):
+        return None
+    if not _patches[-1].takes(tensors[0]):
+        return None
+    return groups.default()
+
+
+def _done(tensors: list[Any], run: Callable[[], None], async_op: bool) -> Any:
+    work = _work(tensors, run, async_op)
+    if async_op:
+        return work
+    work.wait()
+    return None
+
+
+def _all_reduce_call(tensor: Any, op: Any = dist.ReduceOp.SUM, group: Any = None, async_op: bool = False) -> Any:
+    own = _group_for(group, tensor)
+    reduce = _reducible(tensor, op) if own is not None else None
+    if own is None or reduce is None:
+        return _originals["all_reduce"](tensor, op, group, async_op)
+    return _done([tensor], lambda: _all_reduce(tensor, reduce, own), async_op)
+
+
+def _all_gather_into_tensor_call(output_tensor: Any, input_tensor: Any, group: Any = None, async_op: bool = False) -> Any:
+    own = _group_for(group, input_tensor, output_tensor)
+    if own is None or output_tensor.dtype != input_tensor.dtype or output_tensor.numel() != input_tensor.numel() * own.size:
+        return _originals["all_gather_into_tensor"](output_tensor, input_tensor, group, async_op)
+    return _done([output_tensor], lambda: _all_gather(output_tensor, input_tensor, own), async_op)
+
+
+def _all_gather_call(tensor_list: Any, tensor: Any, group: Any = None, async_op: bool = False) -> Any:
+    own = _group_for(group, tensor)
+    if own is None or not _alike(list(tensor_list), tensor, own.size):
+        return _originals["all_gather"](tensor_list, tensor, group, async_op)
+    return _done(list(tensor_list), lambda: _all_gather_list(list(tensor_list), tensor, own), async_op)
+
+
+def _reduce_scatter_tensor_call(output: Any, input: Any, op: Any = dist.ReduceOp.SUM, group: Any = None, async_op: bool = False) -> Any:
+    own = _group_for(group, input, output)
+    fits = own is not None and output.dtype == input.dtype and input.numel() == output.numel() * own.size
+    reduce = _reducible(input, op) if fits else None
+    if own is None or reduce is None:
+        return _originals["reduce_scatter_tensor"](output, input, op, group, async_op)
+    return _done([output], lambda: _reduce_scatter(output, input, reduce, own), async_op)
+
+
+def _reduce_scatter_call(output: Any, input_list: Any, op: Any = dist.ReduceOp.SUM, group: Any = None, async_op: bool = False) -> Any:
+    own = _group_for(group, output)
+    fits = own is not None and _alike(list(input_list), output, own.size)
+    reduce = _reducible(output, op) if fits else None
+    if own is None or reduce is None:
+        return _originals["reduce_scatter"](output, input_list, op, group, async_op)
+    return _done([output], lambda: _reduce_scatter_list(output, list(input_list), reduce, own), async_op)
+
+
+def _all_to_all_single_call(
+    output: Any,
+    input: Any,
+    output_split_sizes: Any = None,
+    input_split_sizes: Any = None,
+    group: Any = None,
+    async_op: bool = False,
+) -> Any:
+    own = _group_for(group, input, output)
+    if own is None or not _equal_parts(output, input, output_split_sizes, input_split_sizes, own.size):
+        return _originals["all_to_all_single"](output, input, output_split_sizes, input_split_sizes, group, async_op)
+    return _done([output], lambda: _all_to_all(output, input, own), async_op)
+
+
+def _broadcast_call(tensor: Any, src: Any = None, group: Any = None, async_op: bool = False, group_src: Any = None) -> Any:
+    own = _group_for(group, tensor)
+    root = src if src is not None else group_src
+    if own is None or root is None or (src is not None and group_src is not None) or not 0 <= root < own.size:
+        return _originals["broadcast"](tensor, src, group, async_op, group_src)
+    return _done([tensor], lambda: _broadcast(tensor, root, own), async_op)
+
+
+_CALLS: dict[str, Callable[..., Any]] = {
+    "all_reduce": _all_reduce_call,
+    "all_gather_into_tensor": _all_gather_into_tensor_call,
+    "all_gather": _all_gather_call,
+    "reduce_scatter_tensor": _reduce_scatter_tensor_call,
+    "reduce_scatter": _reduce_scatter_call,
+    "all_to_all_single": _all_to_all_single_call,
+    "broadcast": _broadcast_call,
+}
+
+
+def _wrapped(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    import functools
+
+    own = _CALLS[name]
+
+    @functools.wraps(original)
+    def call(*arguments: Any, **named: Any) -> Any:
+        # Dynamo knows torch's function, and makes a graph's collective of it.
+        if torch.compiler.is_compiling():
+            return original(*arguments, **named)
+        try:
+            return own(*arguments, **named)
+        except TypeError:
+            _signature(original, arguments, named)
+            raise
+
+    return call
+
+
+def _signature(original: Callable[..., Any], arguments: Any, named: Any) -> None:
+    """Raises torch's TypeError if the arguments don't fit torch's function."""
+    import inspect
+
+    inspect.signature(inspect.unwrap(original)).bind(*arguments, **named)
+
+
+def patch_torch_distributed(min_bytes: int = 0, max_bytes: int | None = None) -> Patch:
+    """Has torch.distributed's collectives run in MACO's kernels; gives what undoes that when it is called or left as a context.
+
+    Redirected are `all_reduce`, `all_gather`, `all_gather_into_tensor`, `reduce_scatter`, `reduce_scatter_tensor`, `all_to_all_single` and
+    `broadcast` of the default group, for tensors from `min_bytes` to `max_bytes` bytes (of what one rank gives; None: no limit). Calls on
+    sub-groups, with dtypes or reductions that MACO hasn't, and of other functions go on as before. Ranks that differ in what they patch don't
+    meet. Names that were imported from torch.distributed before stay as they are. What is patched twice goes by the last, and is undone by
+    the last undo.
+    """
+    if not dist.is_available():
+        raise Unavailable("this PyTorch has no torch.distributed")
+    for key, value in (("min_bytes", min_bytes), ("max_bytes", max_bytes)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+            raise TypeError(f"{key} is a number of bytes, not a {type(value).__name__}")
+    if min_bytes < 0 or (max_bytes is not None and max_bytes < min_bytes):
+        raise Error(f"bytes from {min_bytes} to {max_bytes} are none")
+    import torch.distributed._functional_collectives  # noqa: F401 - it keeps torch's functions by what they are, not by name
+
+    patch = Patch(min_bytes, max_bytes)
+    with _lock:
+        if not _patches:
+            for name in _CALLS:
+                _originals[name] = getattr(dist, name)
+                call = _wrapped(name, _originals[name])
+                setattr(dist, name, call)
+                setattr(_c10d, name, call)
+        _patches.append(patch)
+    return patch
+
+
+def _undo(patch: Patch) -> None:
+    with _lock:
+        if patch not in _patches:
+            return
+        _patches.remove(patch)
+        if not _patches:
+            for name, original in _originals.items():
+                setattr(dist, name, original)
+                setattr(_c10d, name, original)

@@ -1,0 +1,422 @@
+"""Collectives on tensors: each is a program of one op, compiled at the first call of its kind and kept.
+
+A call runs on the tensor's device and gives a new contiguous tensor. Programs take a dim for the number of elements, so that one serves
+all sizes up to a power of two; on GPUs a size that comes often gets a program of its own, which needs no copies. What MACO can't do (64-bit
+numbers, products) goes to torch.distributed: the group's own where it has one for the device, else gloo over the group's store.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import threading
+import zlib
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any
+
+import torch
+
+from . import config, groups
+from .dtypes import as_dtype
+from .errors import Error, GraphError, LaunchError, MismatchError
+from .graph import Graph, Value
+from .groups import Group
+from .program import Program
+from .tensors import shape_text
+
+__all__ = ["all_gather", "all_reduce", "all_to_all", "barrier", "broadcast", "check_parts", "reduce_scatter", "shift", "takes"]
+
+REDUCTIONS = ("sum", "mean", "max", "min", "prod", "band", "bor", "bxor")
+_OWN_REDUCTIONS = {"sum": "sum", "mean": "avg", "max": "max", "min": "min"}
+ATTRIBUTES = ("algorithm", "priority", "overlap_group", "overlap")
+_FLOATS = tuple(getattr(torch, name) for name in ("float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2") if hasattr(torch, name))
+_NARROW = tuple(getattr(torch, name) for name in ("int8", "int16", "uint16") if hasattr(torch, name))
+
+MOST_PROGRAMS = 128
+"""How many programs are kept; the one that wasn't used for longest goes first, on all ranks alike."""
+OFTEN = 16
+"""From so many calls of one size on a GPU it has a program of its own."""
+
+
+def check_reduce(reduce: str) -> str:
+    """The reduction's own name. Raises `maco.Error` for what is none."""
+    if not isinstance(reduce, str):
+        raise TypeError(f"a reduction is maco.SUM and the like, or its name, not a {type(reduce).__name__}")
+    name = reduce.lower()
+    name = {"avg": "mean", "average": "mean", "product": "prod"}.get(name, name)
+    if name not in REDUCTIONS:
+        near = difflib.get_close_matches(name, REDUCTIONS, n=1)
+        hint = f"did you mean '{near[0]}'? " if near else ""
+        raise Error(f"there is no reduction '{reduce}'; {hint}There are {', '.join(REDUCTIONS)}")
+    return name
+
+
+def check_parts(x: torch.Tensor, size: int, what: str) -> None:
+    """Raises `maco.Error` unless axis 0 can be cut into as many equal parts as there are ranks."""
+    if x.dim() == 0 or x.shape[0] % size:
+        had = "no axis" if x.dim() == 0 else f"{x.shape[0]} rows"
+        raise Error(f"{what}: axis 0 is cut into {size} equal parts, one for each rank, but the tensor has {had}")
+
+
+def words(attributes: str) -> dict[str, Any]:
+    """The attributes of a text of JSON. Raises `maco.Error` for unknown ones."""
+    if not attributes:
+        return {}
+    found: dict[str, Any] = json.loads(attributes)
+    for key in found:
+        if key not in ATTRIBUTES:
+            near = difflib.get_close_matches(key, ATTRIBUTES, n=1)
+            raise Error(f"a collective has no attribute '{key}'" + (f"; did you mean '{near[0]}'?" if near else ""))
+    return found
+
+
+def takes(dtype: torch.dtype, reduce: str | None = None) -> bool:
+    """Whether MACO's own kernels do it: move this dtype, or with `reduce` reduce it."""
+    if reduce is None:
+        return True
+    if dtype is torch.bool:
+        return reduce in ("sum", "max", "min", "prod", "band", "bor")
+    if reduce not in _OWN_REDUCTIONS:
+        return False
+    if dtype in _FLOATS:
+        return True
+    if dtype is torch.complex64:
+        return reduce in ("sum", "mean")
+    return reduce != "mean" and (dtype in (torch.int32, torch.uint8) or dtype in _NARROW)
+
+
+# ---- the collectives
+
+
+def all_reduce(x: torch.Tensor, reduce: str, group: Group, attributes: str = "") -> torch.Tensor:
+    """The reduction over all ranks, of x's shape."""
+    reduce, chosen = check_reduce(reduce), words(attributes)
+    flat = _flat(x)
+    check_reducible(x.dtype, reduce)
+    if group.size == 1 or not x.numel():
+        return flat.clone().view(x.shape)
+    if not takes(x.dtype, reduce):
+        return _by_torch("allreduce", flat, reduce, group).view(x.shape)
+    call = _call(x, f"allreduce by {reduce}")
+    return _reduced(flat, reduce, lambda own, how: _run("allreduce", own, call, group, 1, 1, chosen, reduce=how)).view(x.shape)
+
+
+def reduce_scatter(x: torch.Tensor, reduce: str, group: Group, attributes: str = "") -> torch.Tensor:
+    """This rank's part of the reduction: axis 0 of x is cut into as many parts as there are ranks."""
+    reduce, chosen = check_reduce(reduce), words(attributes)
+    check_parts(x, group.size, "reduce_scatter")
+    shape = (x.shape[0] // group.size, *x.shape[1:])
+    flat = _flat(x)
+    check_reducible(x.dtype, reduce)
+    if group.size == 1 or not x.numel():
+        return flat.clone().view(shape)
+    if not takes(x.dtype, reduce):
+        return _by_torch("reduce_scatter", flat, reduce, group).view(shape)
+    size, call = group.size, _call(x, f"reduce_scatter by {reduce}")
+    return _reduced(flat, reduce, lambda own, how: _run("reduce_scatter", own, call, group, size, 1, chosen, reduce=how)).view(shape)
+
+
+def all_gather(x: torch.Tensor, group: Group, attributes: str = "") -> torch.Tensor:
+    """[world, *x.shape]: what each rank has."""
+    chosen, shape = words(attributes), (group.size, *x.shape)
+    flat = _flat(x)
+    if group.size == 1 or not x.numel():
+        return flat.clone().view(shape)
+    call = _call(x, "allgather")
+    return _moved(flat, 1, lambda own: _run("allgather", own, call, group, 1, group.size, chosen)).view(shape)
+
+
+def all_to_all(x: torch.Tensor, group: Group, attributes: str = "") -> torch.Tensor:
+    """x's shape: part i of axis 0 comes from rank i, of which it was the part of this rank's number."""
+    chosen = words(attributes)
+    check_parts(x, group.size, "alltoall")
+    flat = _flat(x)
+    if group.size == 1 or not x.numel():
+        return flat.clone().view(x.shape)
+    call = _call(x, "alltoall")
+    return _moved(flat, group.size, lambda own: _run("alltoall", own, call, group, group.size, group.size, chosen)).view(x.shape)
+
+
+def broadcast(x: torch.Tensor, root: int, group: Group, attributes: str = "") -> torch.Tensor:
+    """x of rank `root`."""
+    chosen = words(attributes)
+    if not 0 <= root < group.size:
+        raise Error(f"broadcast: there is no rank {root}: there are {group.size}, from 0 to {group.size - 1}")
+    flat = _flat(x)
+    if group.size == 1 or not x.numel():
+        return flat.clone().view(x.shape)
+    call = _call(x, f"broadcast from rank {root}")
+    return _moved(flat, 1, lambda own: _run("broadcast", own, call, group, 1, 1, chosen, root=root)).view(x.shape)
+
+
+def shift(x: torch.Tensor, by: int, group: Group, attributes: str = "") -> torch.Tensor:
+    """x of rank (rank - by) mod world."""
+    chosen = words(attributes)
+    flat = _flat(x)
+    if group.size == 1 or not x.numel() or by % group.size == 0:
+        return flat.clone().view(x.shape)
+    chosen.pop("algorithm", None)
+    call = _call(x, f"shift by {by}")
+    return _moved(flat, 1, lambda own: _run("ring_shift", own, call, group, 1, 1, chosen, by=by % group.size)).view(x.shape)
+
+
+def message(x: torch.Tensor, src: int, tag: int, pair: Group) -> torch.Tensor:
+    """In a group of two: what rank `src` gives as x; the other one gives a tensor of the same shape and dtype."""
+    flat, shape = _flat(x), x.shape
+    if not flat.numel():
+        return flat.view(shape)
+    call = _call(x, f"message with tag {tag} from rank {pair.ranks[src]}")
+    return _moved(flat, 1, lambda own: _run("broadcast", own, call, pair, 1, 1, {}, root=src)).view(shape)
+
+
+def barrier(group: Group, device: torch.device | None = None) -> None:
+    """Returns when all ranks have come."""
+    if group.size == 1:
+        return
+    token = torch.zeros(1, dtype=torch.int32, device=device or torch.device("cpu"))
+    _run("allreduce", token, "barrier", group, 1, 1, {}, reduce="sum")
+    if token.is_cuda:
+        torch.cuda.current_stream(token.device).synchronize()
+
+
+def _call(x: torch.Tensor, what: str) -> str:
+    """What all ranks have to call alike."""
+    return f"{what} of {_word(x.dtype)}{shape_text(x.shape)}"
+
+
+# ---- dtypes and memory
+
+
+def check_tensor(x: torch.Tensor) -> None:
+    """Raises `maco.Error` for tensors that no collective takes."""
+    if x.layout is not torch.strided:
+        raise Error(f"a collective takes dense tensors, not {str(x.layout).rsplit('.', 1)[-1]}; call .to_dense()")
+    if x.is_quantized:
+        raise Error("a collective takes no quantized tensors; call .dequantize() or .int_repr()")
+    if x.device.type not in ("cpu", "cuda", "meta"):
+        raise Error(f"a collective takes tensors on the CPU or a CUDA GPU, not on '{x.device}'")
+
+
+def _flat(x: torch.Tensor) -> torch.Tensor:
+    """Its elements in a row, contiguous, without a gradient."""
+    if not isinstance(x, torch.Tensor):
+        raise TypeError(f"a collective takes a torch.Tensor, not a {type(x).__name__}")
+    check_tensor(x)
+    return x.detach().resolve_conj().resolve_neg().contiguous().view(-1)
+
+
+def check_reducible(dtype: torch.dtype, reduce: str) -> None:
+    """Raises `maco.Error` for a reduction that has no meaning for the dtype."""
+    if dtype.is_complex and reduce not in ("sum", "mean", "prod"):
+        raise Error(f"complex numbers have no order, so '{reduce}' can't reduce {_word(dtype)}")
+    if reduce == "mean" and not dtype.is_floating_point and not dtype.is_complex:
+        raise Error(f"'mean' can't reduce {_word(dtype)}: means of integers aren't integers; convert the tensor to floats, or use 'sum'")
+    if reduce in ("band", "bor", "bxor") and (dtype.is_floating_point or dtype.is_complex):
+        raise Error(f"'{reduce}' combines bits of integers, not of {_word(dtype)}")
+
+
+def _word(dtype: torch.dtype) -> str:
+    return str(dtype).rsplit(".", 1)[-1]
+
+
+def _reduced(flat: torch.Tensor, reduce: str, run: Callable[[torch.Tensor, str], torch.Tensor]) -> torch.Tensor:
+    """Reduces by `run`, in a dtype of MACO's."""
+    dtype = flat.dtype
+    if dtype is torch.bool:
+        # 0 and 1, of which a sum is "or", as torch adds.
+        how = "min" if reduce in ("min", "prod", "band") else "max"
+        return run(flat.view(torch.uint8), how).view(torch.bool)
+    own = _OWN_REDUCTIONS[reduce]
+    if dtype is torch.complex64:
+        return torch.view_as_complex(run(torch.view_as_real(flat).reshape(-1), own).view(-1, 2))
+    if dtype in _NARROW:
+        return run(flat.to(torch.int32), own).to(dtype)
+    return run(flat, own)
+
+
+def _moved(flat: torch.Tensor, parts: int, run: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+    """Moves by `run`, as words of 4 bytes where each part is a whole number of them, else as bytes: few programs serve all dtypes."""
+    size = flat.element_size()
+    whole = flat.numel() // parts * size % 4 == 0 and flat.storage_offset() * size % 4 == 0
+    return run(flat.view(torch.uint8).view(torch.int32) if whole else flat.view(torch.uint8)).view(flat.dtype)
+
+
+# ---- programs
+
+
+class _Kept:
+    """Programs by what they are for, the one used last at the end."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.programs: OrderedDict[Any, Program] = OrderedDict()
+        self.counts: dict[Any, int] = {}
+        self.most: dict[Any, int] = {}  # elements at once, where memory for communication is limited
+
+    def find(self, key: Any, make: Callable[[], Program]) -> Program:
+        found = self.programs.get(key)
+        if found is None:
+            found = self.programs[key] = make()
+            while len(self.programs) > MOST_PROGRAMS:
+                self.programs.popitem(last=False)[1].close()
+        self.programs.move_to_end(key)
+        return found
+
+    def clear(self) -> None:
+        with self.lock:
+            for one in self.programs.values():
+                one.close()
+            self.programs.clear()
+            self.counts.clear()
+            self.most.clear()
+
+
+_kept = _Kept()
+groups.on_finalize(_kept.clear)
+
+
+_ROOM = 256
+"""For how many elements the smallest programs are."""
+
+
+def _room(n: int) -> int:
+    """For how many elements a program is that runs n."""
+    room = _ROOM
+    while room < n:
+        room *= 4 if room < 65536 else 2
+    return room
+
+
+def _run(
+    kind: str, flat: torch.Tensor, call: str, group: Group, parts: int, times: int, chosen: Mapping[str, Any], **arguments: Any
+) -> torch.Tensor:
+    """Runs one op on `parts` * n elements in a row, and gives `times` * n; `call` says what all ranks have to call alike.
+
+    Attributes that order ops among each other have nothing to order here.
+    """
+    group.check_usable()
+    if flat.is_cuda and groups.backend() == "gloo":
+        return _run(kind, flat.cpu(), call, group, parts, times, chosen, **arguments).to(flat.device)
+    n = flat.numel() // parts
+    device, index = flat.device.type, flat.device.index or 0
+    algorithm = chosen.get("algorithm")
+    same = (kind, flat.dtype, group.name, device, index, algorithm, config.effective(device), tuple(sorted(arguments.items())))
+    most = _kept.most.get(same)
+    if most is not None and n > most:
+        pieces = [piece.reshape(-1) for piece in flat.view(parts, n).split(most, 1)]
+        made = [_run(kind, piece, call, group, parts, times, chosen, **arguments).view(times, -1) for piece in pieces]
+        return torch.cat(made, 1).view(-1)
+    out = torch.empty(n * times, dtype=flat.dtype, device=flat.device)
+    groups.settle()
+    with _kept.lock:
+        if device == "cuda" and config.get("debug"):
+            group.compare(call, "the collective that is called")
+        exact = False
+        if device == "cuda":
+            often = (*same, n)
+            _kept.counts[often] = _kept.counts.get(often, 0) + 1
+            exact = _kept.counts[often] >= OFTEN
+        room = n if exact else _room(n)
+
+        def make() -> Program:
+            return _make(kind, flat.dtype, group, device, index, parts, room, exact, algorithm, arguments)
+
+        key = (*same, room, exact)
+        if key not in _kept.programs:
+            # Whoever calls something else is told before anything is compiled.
+            group.meet(f"calls {call}")
+        # Launches on GPUs compare their scalars.
+        values = {"call": zlib.crc32(call.encode()) % (2**31 - 1)} | ({} if exact else {"n": n})
+        try:
+            one = _kept.find(key, make)
+        except GraphError as error:
+            # Too much for comm_buffer_size at once; so say all ranks.
+            if "comm_buffer_bytes" not in str(error) or room <= _ROOM:
+                raise
+            _kept.most[same] = room // 4
+            one = None
+        if one is None:
+            return _run(kind, flat, call, group, parts, times, chosen, **arguments)
+        try:
+            one({"x": flat, "y": out}, values, f"calls {call}")
+        except LaunchError as error:
+            if "other dims or scalars" in str(error):
+                raise MismatchError(f"the ranks call different collectives, or with different shapes or dtypes; here: {call}") from error
+            raise
+    return out
+
+
+def _make(
+    kind: str,
+    dtype: torch.dtype,
+    group: Group,
+    device: str,
+    index: int,
+    parts: int,
+    room: int,
+    exact: bool,
+    algorithm: str | None,
+    arguments: Mapping[str, Any],
+) -> Program:
+    graph = Graph(kind, group.size)
+    rows: Any = room if exact else graph.dim("n", room)
+    graph.scalar("call", 0, 2**31 - 1)
+    x = graph.input("x", as_dtype(dtype), [rows * parts if parts > 1 else rows])
+    told = {**arguments, **({"algorithm": algorithm} if algorithm else {})}
+    op: Callable[..., Value] = getattr(graph, kind)
+    graph.output("y", op(x, **told))
+    return Program(graph, group=group, device=device, index=index)
+
+
+# ---- what MACO can't
+
+
+_gloo: dict[str, Any] = {}
+
+
+def _by_torch(kind: str, flat: torch.Tensor, reduce: str, group: Group) -> torch.Tensor:
+    """All-reduce, or reduce-scatter of as many parts as there are ranks, by torch.distributed."""
+    import torch.distributed as dist
+
+    group.check_usable()
+    if not dist.is_available():
+        raise Error(f"MACO has no {_word(flat.dtype)} and no '{reduce}' of it, and this PyTorch has no torch.distributed to do it")
+    theirs = group.torch_group
+    if theirs is not None and flat.device.type not in {one.type for one in theirs._device_types}:
+        theirs = None
+    names = {"sum": "SUM", "mean": "AVG", "max": "MAX", "min": "MIN", "prod": "PRODUCT", "band": "BAND", "bor": "BOR", "bxor": "BXOR"}
+    divide = reduce == "mean"
+    op = getattr(dist.ReduceOp, "SUM" if divide else names[reduce])
+    whole = flat.clone() if theirs is not None else flat.cpu().clone()
+    real = torch.view_as_real(whole) if whole.is_complex() and reduce != "prod" else whole
+    try:
+        if theirs is not None:
+            dist.all_reduce(real, op, group=theirs)
+        else:
+            options = torch._C._distributed_c10d.AllreduceOptions()
+            options.reduceOp = op
+            _gloo_of(group).allreduce([real], options).wait()
+    except RuntimeError as error:
+        raise Error(
+            f"neither MACO nor torch.distributed can reduce {_word(flat.dtype)} by '{reduce}': {str(error).splitlines()[0]}"
+        ) from error
+    if divide:
+        whole = whole / group.size
+    result = whole.to(flat.device)
+    return result if kind == "allreduce" else result.view(group.size, -1)[group.rank].clone()
+
+
+def _gloo_of(group: Group) -> Any:
+    """A process group of gloo's over the group's store."""
+    found = _gloo.get(group.name)
+    if found is None:
+        from torch.distributed import PrefixStore, ProcessGroupGloo
+
+        store = PrefixStore(f"maco/{group.name}/gloo", group.store)
+        found = _gloo[group.name] = ProcessGroupGloo(store, group.rank, group.size, timedelta(seconds=group.timeout))
+    return found
+
+
+groups.on_finalize(_gloo.clear)

@@ -1,0 +1,301 @@
+"""A part of a traced graph that one launch computes: its graph in MACO, and how torch's tensors become its inputs and outputs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.fx import Node
+from torch.utils._python_dispatch import _disable_current_modes
+
+from .dtypes import DType
+from .fx_collectives import is_collective
+from .fx_lower import DTYPES, Dense, Extent, Lowering, Shape, Unsupported, extents, physical, python_text, written
+from .fx_views import permuted
+from .graph import Graph, Value
+from .program import Program, program
+
+if TYPE_CHECKING:
+    from .fx_plan import Plan
+
+__all__ = ["Part", "declared", "device_of", "tensor_of", "values_of"]
+
+TORCH = {own: theirs for theirs, own in DTYPES.items()}
+
+
+@dataclass
+class _In:
+    """An input. `prepare` makes of torch's tensor what MACO binds; None: it is that."""
+
+    node: Node
+    kind: Any
+    name: str
+    prepare: Callable[[Any], Any] | None
+
+
+@dataclass
+class _Out:
+    """An output. `make` gives torch's tensor and what MACO binds, for the values of dims; `want` is torch's dtype."""
+
+    node: Node
+    name: str
+    make: Callable[[Mapping[str, int]], tuple[Any, Any]]
+    want: torch.dtype | None
+
+
+class Part:
+    """Ops that one launch computes."""
+
+    def __init__(self, number: int, nodes: list[Node], plan: Plan) -> None:
+        self.number = number
+        self.nodes = nodes
+        self.plan = plan
+        self.inputs: list[_In] = []
+        self.outputs: list[_Out] = []
+        self.constants: list[tuple[str, Any]] = []
+        self.device = next(device_of(node) for node in nodes)
+        self.collective = any(is_collective(node) for node in nodes)
+        self.group = plan.group if self.collective else None
+        self.graph = Graph(plan.options.name, self.group.size if self.group is not None else 1)
+        self.dims: tuple[str, ...] = ()
+        self.program: Program | None = None
+
+    def build(self, wanted: Sequence[Node]) -> None:
+        """Writes the graph, of which `wanted` are needed outside. Raises Unsupported and `maco.GraphError`."""
+        options = self.plan.options
+        if options.variants:
+            self.graph.scalar(VARIANT, 0, len(options.variants))
+            self.graph.set(sm_roles=_chosen_by_launch(options.variants))
+        elif options.sm_roles is not None:
+            self.graph.set(sm_roles=options.sm_roles)
+        if options.overlap is not None:
+            self.graph.set(overlap=options.overlap)
+        used = self._symbols()
+        self.dims = tuple(str(symbol) for symbol in used)
+        for symbol in used:
+            self.graph.dim(str(symbol), self.plan.dims[symbol], 1, self.plan.typical(symbol))
+        lo = Lowering(self.graph, self._given, self._constant, self.graph.world)
+        lo.hard = self.plan.hard
+        for node in self.nodes:
+            lo.lower(node)
+        for node in wanted:
+            self._output(lo, node)
+        self.graph.check()
+
+    def compile(self) -> None:
+        """Makes the program."""
+        options = self.plan.options
+        index = self.device.index or 0
+        self.program = program(
+            self.graph, group=self.group, device=self.device.type, index=index, timeout=options.timeout, **dict(options.compile)
+        )
+
+    def _symbols(self) -> list[Any]:
+        """The dims that its tensors have."""
+        if not self.plan.dims:
+            return []
+        found: set[Any] = set()
+        for source in {one for node in self.nodes for one in (node, *self.plan.sources(node))}:
+            for value in values_of(source):
+                for size in value.shape:
+                    if isinstance(size, torch.SymInt):
+                        found |= size.node.expr.free_symbols
+        return [symbol for symbol in self.plan.dims if symbol in found]
+
+    def _given(self, node: Node, kind: Any) -> Dense:
+        value = tensor_of(node)
+        name = f"x{len(self.inputs)}"
+        declare = self.graph.param if node in self.plan.static_nodes else self.graph.input
+        found, form, prepare, dtype = declared(value, self.device, kind, self.plan)
+        made = declare(name, dtype, [written(one) for one in form])
+        self.inputs.append(_In(node, kind, name, prepare))
+        given: Dense = found(made, node)
+        return given
+
+    def _constant(self, key: Any, dtype: DType, form: Shape, make: Callable[[Any], Any]) -> Dense:
+        name = f"c{len(self.constants)}"
+        made = self.graph.param(name, dtype, list(form))
+        self.constants.append((name, _kept_constant((key, dtype, form, str(self.device)), dtype, form, make, self.device)))
+        return Dense(made, form, form, dtype)
+
+    def _output(self, lo: Lowering, node: Node) -> None:
+        value = tensor_of(node)
+        name = f"y{len(self.outputs)}"
+        order = memory_order(value, self.plan)
+        dense = lo.dense(permuted(lo.ref(node), order, node))
+        self.graph.output(name, dense.value)
+        want = None if TORCH[dense.dtype] == value.dtype else value.dtype
+        make = _maker(extents(value.shape), order, dense.form, TORCH[dense.dtype], self.device)
+        self.outputs.append(_Out(node, name, make, want))
+
+    def __call__(self, values: Mapping[str, int], *tensors: Any) -> list[Any]:
+        """Runs it with the tensors of its inputs, and values of its dims."""
+        given = dict(self.constants)
+        for one, tensor in zip(self.inputs, tensors, strict=True):
+            given[one.name] = tensor if one.prepare is None else one.prepare(tensor)
+        made = []
+        for out in self.outputs:
+            tensor, given[out.name] = out.make(values)
+            made.append(tensor)
+        assert self.program is not None
+        if (variant := self.plan.options.variant) is not None:
+            values = {**values, VARIANT: variant()}
+        self.program(given, values)
+        return [tensor if out.want is None else tensor.to(out.want) for out, tensor in zip(self.outputs, made, strict=True)]
+
+
+VARIANT = "sm_config"
+"""The scalar that says which of `Options.variants` a launch takes."""
+
+
+def _chosen_by_launch(variants: Sequence[Any]) -> dict[str, Any]:
+    """Roles that a scalar chooses among."""
+    cases: list[dict[str, Any]] = [{"if": f"{VARIANT} == {i}", "roles": roles} for i, roles in enumerate(variants[:-1])]
+    return {"when": [*cases, {"else": variants[-1]}]}
+
+
+# ---- tensors from and for outside ------------------------------------------------------------------------------------------------------
+
+
+def _evaluated(shape: Sequence[Extent]) -> Callable[[Mapping[str, int]], tuple[int, ...]]:
+    """The shape for values of dims."""
+    if all(isinstance(one, int) for one in shape):
+        fixed = tuple(int(one) for one in shape)
+        return lambda _: fixed
+    names = sorted({str(symbol) for one in shape if not isinstance(one, int) for symbol in one.free_symbols})
+    inner = "".join(f"{python_text(one) if not isinstance(one, int) else one}, " for one in shape)
+    function = eval(f"lambda {', '.join(names)}: ({inner})")
+    return lambda values: function(*[values[name] for name in names])
+
+
+def _maker(
+    shape: Shape, order: tuple[int, ...], form: Shape, dtype: torch.dtype, device: torch.device
+) -> Callable[[Mapping[str, int]], tuple[Any, Any]]:
+    """Allocates an output of torch's shape, in memory of MACO's."""
+    straight = order == tuple(range(len(order)))
+    if straight and form == shape and all(isinstance(one, int) for one in shape):
+
+        def make_plain(_: Mapping[str, int]) -> tuple[Any, Any]:
+            tensor = torch.empty(shape, dtype=dtype, device=device)
+            return tensor, tensor
+
+        return make_plain
+    base, back = _evaluated([shape[i] for i in order]), tuple(order.index(i) for i in range(len(order)))
+    inner = _evaluated(form)
+
+    def make(values: Mapping[str, int]) -> tuple[Any, Any]:
+        memory = torch.empty(base(values), dtype=dtype, device=device)
+        bound = memory.view(inner(values))
+        return (memory if straight else memory.permute(back)), bound
+
+    return make
+
+
+def declared(value: Any, device: torch.device, kind: Any, plan: Plan) -> tuple[Any, Shape, Callable[[Any], Any] | None, DType]:
+    """How a tensor from outside is declared: what makes its Ref, its shape in MACO, what to do with torch's tensor, its dtype."""
+    if value.layout is not torch.strided:
+        raise Unsupported(f"a tensor of the layout {str(value.layout).removeprefix('torch.')}")
+    if value.device != device:
+        raise Unsupported(f"an operand on {value.device}, where others are on {device}")
+    if type(value) is not torch.Tensor and not isinstance(value, (torch._subclasses.FakeTensor, torch.nn.Parameter)):
+        raise Unsupported(f"a tensor of the class {type(value).__name__}")
+    shape = extents(value.shape)
+    if kind != "plain":
+        form = physical(shape)
+        word, rows = kind
+        return (lambda made, _: Dense(made, form, shape, DType.i32)), form, _numbers(word, rows, _torch_form(form)), DType.i32
+    masks = value.dtype is torch.bool
+    if value.dtype not in DTYPES and not masks:
+        raise Unsupported(f"MACO has no dtype {str(value.dtype).removeprefix('torch.')}")
+    dtype = DType.u8 if masks else DTYPES[value.dtype]
+    order = memory_order(value, plan)
+    base = tuple(shape[i] for i in order)
+    form = physical(base)
+    straight = order == tuple(range(len(order)))
+    back = tuple(order.index(i) for i in range(len(order)))
+    bound = _torch_form(form)
+
+    def found(made: Value, node: Node) -> Any:
+        return permuted(Dense(made, form, base, dtype), back, node)
+
+    if straight and form == shape and not masks:
+        return found, form, None, dtype
+
+    def prepare(tensor: Any) -> Any:
+        if masks:
+            tensor = tensor.view(torch.uint8)
+        return (tensor if straight else tensor.permute(order)).reshape(bound)
+
+    return found, form, prepare, dtype
+
+
+def _torch_form(form: Shape) -> tuple[int, ...]:
+    """The shape for torch's reshape."""
+    return tuple(one if isinstance(one, int) else -1 for one in form)
+
+
+def memory_order(value: Any, plan: Plan) -> tuple[int, ...]:
+    """The axes in the order in which they lie in memory, if the tensor is dense; else in their own."""
+    own = tuple(range(value.dim()))
+    try:
+        shape, stride = plan.hinted(value.shape), plan.hinted(value.stride())
+    except Unsupported:
+        return own
+    order = tuple(sorted(own, key=lambda i: (-stride[i], i)))
+    step = 1
+    for axis in reversed(order):
+        if shape[axis] != 1 and stride[axis] != step:
+            return own
+        step *= shape[axis]
+    if [i for i in order if shape[i] != 1] == [i for i in own if shape[i] != 1]:
+        return own
+    return order
+
+
+def _numbers(word: str, rows: int, form: tuple[int, ...]) -> Callable[[Any], Any]:
+    """Row numbers as i32: those that fit in no table stay out of it."""
+
+    def prepare(tensor: Any) -> Any:
+        if word == "index":
+            tensor = torch.where(tensor < 0, tensor + rows, tensor)
+        if tensor.dtype != torch.int32:
+            tensor = tensor.clamp(-1, rows).to(torch.int32)
+        return tensor.reshape(form)
+
+    return prepare
+
+
+_constants: dict[Any, Any] = {}
+_constants_lock = threading.Lock()
+
+
+def _kept_constant(key: Any, dtype: DType, form: Shape, make: Callable[[Any], Any], device: torch.device) -> Any:
+    with _constants_lock:
+        found = _constants.get(key)
+        if found is None:
+            with _disable_current_modes(), torch.no_grad():
+                found = _constants[key] = make(device).to(TORCH[dtype]).reshape(form).contiguous()
+        return found
+
+
+def values_of(node: Node) -> list[Any]:
+    """The traced tensors that a node gives."""
+    value = node.meta.get("val")
+    return [one for one in (value if isinstance(value, (list, tuple)) else [value]) if isinstance(one, torch.Tensor)]
+
+
+def tensor_of(node: Node) -> Any:
+    """The traced tensor that a node gives."""
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor):
+        raise Unsupported("an operand that is no tensor")
+    return value
+
+
+def device_of(node: Node) -> torch.device:
+    """Where a node computes."""
+    found: torch.device = values_of(node)[0].device
+    return found

@@ -1,0 +1,404 @@
+"""Which ops of a traced graph run in MACO and which in torch, and in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.fx import GraphModule, Node
+from torch.utils._python_dispatch import _disable_current_modes
+
+from . import fx_norms, fx_pointwise, fx_rows  # noqa: F401  what ops become is in their tables
+from .dtypes import DType
+from .errors import Error, GraphError
+from .fx_code import Code
+from .fx_collectives import group_of, is_collective
+from .fx_lower import DTYPES, VIEWS, Dense, Lowering, Shape, Unsupported, lowering_of, sizes, written
+from .fx_parts import Part, declared, device_of, tensor_of, values_of
+from .fx_report import Report, op_name, source_line
+from .fx_state import updates
+from .graph import Graph
+
+if TYPE_CHECKING:
+    from .fx import Options
+
+__all__ = ["Plan", "changes", "is_view"]
+
+FOLDED_BYTES = 64 << 20
+"""What doesn't depend on inputs is computed once if it takes at most so many bytes."""
+
+PRODUCTS = {torch.ops.aten.mm.default, torch.ops.aten.addmm.default, torch.ops.aten.bmm.default, torch.ops.aten.linear.default}
+
+
+def changes(node: Node) -> bool:
+    """Whether it changes a tensor in place, but for a copy to an input."""
+    if node.op != "call_function" or not _mutable(node):
+        return False
+    return not (node.target is torch.ops.aten.copy_.default and isinstance(node.args[0], Node) and node.args[0].op == "placeholder")
+
+
+def _mutable(node: Node) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    return bool(schema is not None and schema.is_mutable)
+
+
+def is_view(node: Node) -> bool:
+    """Whether it is a view that both can make, as MACO's part of an op's operand and as torch's tensor."""
+    return node.op == "call_function" and node.target in VIEWS
+
+
+_RANDOM = {torch.Tag.nondeterministic_seeded}
+
+
+def foldable(node: Node) -> bool:
+    """Whether it gives the same each time."""
+    if node.op != "call_function" or _mutable(node) or not isinstance(node.target, torch._ops.OpOverload):
+        return False
+    tags = getattr(node.target, "tags", ())
+    namespace = getattr(node.target, "namespace", "aten")
+    return not any(tag in _RANDOM for tag in tags) and namespace in ("aten", "prims")
+
+
+# ---- the plan --------------------------------------------------------------------------------------------------------------------------
+
+
+class Plan:
+    """Which nodes run where, in which order."""
+
+    def __init__(
+        self,
+        gm: GraphModule,
+        options: Options,
+        static: frozenset[int],
+        *,
+        known: Mapping[Any, int] | None = None,
+        dims: Mapping[Any, int] | None = None,
+        places: Mapping[Any, str] | None = None,
+    ) -> None:
+        self.gm = gm
+        self.known = known or {}
+        self.dims = dims or {}
+        self.places = places or {}
+        self.report = Report()
+        self.options = options
+        self.nodes = list(gm.graph.nodes)
+        self.placeholders = [node for node in self.nodes if node.op == "placeholder"]
+        self.output = next(node for node in self.nodes if node.op == "output")
+        self.static_nodes = {self.placeholders[i] for i in static if i < len(self.placeholders)}
+        self.static_nodes |= {node for node in self.nodes if node.op == "get_attr"}
+        self.hard: set[Node] = set()
+        self.reasons: dict[Node, str] = {}
+        self.folded: dict[Node, Any] = {}
+        self.last = [node for node in self.nodes if node.op == "call_function" and node.target is torch.ops.aten.copy_.default]
+        self.updates, gone = updates(self.nodes)
+        self.nodes = [node for node in self.nodes if node not in gone]
+        self.last = [node for node in self.last if node not in gone]
+        self.group: Any = None
+        self.parts: list[Part] = []
+
+    # ---- what MACO can compute
+
+    def compile(self) -> Callable[..., list[Any]]:
+        """Cuts, compiles, and gives the function that runs all."""
+        with sizes(self.known, self.dims):
+            self._cut()
+        self.report = self._report()
+        if self.options.strict and self.report.fallbacks:
+            raise Error(_strict_message(self.report))
+        if not self.options.dry:
+            with _disable_current_modes():
+                for part in self.parts:
+                    part.compile()
+        return Code(self).function()
+
+    def possible(self) -> set[Node]:
+        """Nodes that MACO can compute."""
+        with sizes(self.known, self.dims):
+            self._fold()
+            return self._try()
+
+    def typical(self, symbol: Any) -> int:
+        """The size that the compiler chooses for."""
+        hints = {one: value for node in self.placeholders for one, value in _hints(node.meta.get("val"))}
+        return max(1, min(hints.get(symbol, self.dims[symbol]), self.dims[symbol]))
+
+    def hinted(self, numbers: Sequence[Any]) -> tuple[int, ...]:
+        """Sizes or strides as the example has them. Raises Unsupported for those that it hasn't."""
+        found = []
+        for one in numbers:
+            if isinstance(one, torch.SymInt):
+                if one.node.hint is None:
+                    raise Unsupported("a size that is known only at run time")
+                one = one.node.hint
+            found.append(int(one))
+        return tuple(found)
+
+    def _cut(self) -> None:
+        if any(changes(node) for node in self.nodes):
+            for node in self.nodes:
+                if node.op == "call_function":
+                    self.reasons[node] = "the graph changes tensors in place, in ways that can't be told apart from its other ops"
+            inside: set[Node] = set()
+        else:
+            self._fold()
+            inside = self._try()
+        while True:
+            phases = self._phases(inside)
+            dropped = self._small(phases, inside)
+            dropped |= self._build(phases, inside) if not dropped else set()
+            if not dropped:
+                break
+            inside -= dropped
+
+    def _fold(self) -> None:
+        """Computes what depends on no input."""
+        known: set[Node] = set()
+        for node in self.nodes:
+            if foldable(node) and isinstance(node.meta.get("val"), torch.Tensor) and all(one in known for one in node.all_input_nodes):
+                value = node.meta["val"]
+                if node.target in (torch.ops.aten.full.default, torch.ops.aten.scalar_tensor.default) and value.dtype in DTYPES:
+                    continue
+                if any(not isinstance(one, int) for one in value.shape) or value.numel() * value.element_size() > FOLDED_BYTES:
+                    continue
+                known.add(node)
+        for node in self.nodes:
+            if node in known:
+                try:
+                    args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), self.folded.__getitem__)
+                    with _disable_current_modes(), torch.no_grad():
+                        self.folded[node] = node.target(*args, **kwargs)
+                except (RuntimeError, TypeError, ValueError, KeyError):
+                    known.discard(node)
+        self.static_nodes |= set(self.folded)
+
+    def _try(self) -> set[Node]:
+        """Nodes that MACO computes; `reasons` has why not, of the others."""
+        while True:
+            hard = len(self.hard)
+            inside = self._tried()
+            if len(self.hard) == hard:
+                return inside
+
+    def _tried(self) -> set[Node]:
+        inside: set[Node] = set()
+        self.reasons = {}
+        graph = Graph("trial", 1)
+        count = 0
+
+        def name() -> str:
+            nonlocal count
+            count += 1
+            return f"t{count}"
+
+        def given(node: Node, kind: Any) -> Any:
+            found, form, _, dtype = declared(tensor_of(node), self._at, kind, self)
+            return found(graph.input(name(), dtype, [written(one) for one in form]), node)
+
+        def constant(_key: Any, dtype: DType, form: Shape, _make: Any) -> Dense:
+            return Dense(graph.param(name(), dtype, list(form)), form, form, dtype)
+
+        self.group = self.options.group
+        lo = Lowering(graph, given, constant)
+        lo.hard = self.hard
+        for node in self.nodes:
+            if node.op != "call_function" or node in self.last or node in self.folded:
+                continue
+            if node.target in VIEWS and node not in self.hard:
+                continue
+            if not values_of(node) and isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)):
+                continue
+            if lowering_of(node) is None:
+                self.reasons[node] = "MACO has no such op"
+                continue
+            try:
+                self._at = device_of(node)
+                if self._at.type not in ("cpu", "cuda"):
+                    raise Unsupported(f"the device '{self._at.type}'")
+                if node in self.hard:
+                    continue
+                self._check_group(node)
+                lo.world = self.group.size if self.group is not None else 1
+                lo.lower(node)
+                inside.add(node)
+            except Unsupported as error:
+                if error.node is not None and error.node is not node and error.node in self.nodes and error.node not in self.hard:
+                    self.hard.add(error.node)
+                    return inside
+                self.reasons[node] = error.reason
+            except (Error, TypeError, ValueError, KeyError, IndexError, AttributeError, StopIteration) as error:
+                self.reasons[node] = f"{type(error).__name__}: {error}"
+            if node not in inside:
+                lo.refs.pop(node, None)
+        return inside
+
+    _at = torch.device("cpu")
+
+    def _check_group(self, node: Node) -> None:
+        if not is_collective(node):
+            return
+        group = group_of(node)
+        if self.group is None:
+            self.group = group
+        elif group.name != self.group.name:
+            raise Unsupported("a collective of another group than the first one's")
+
+    # ---- order
+
+    def sources(self, node: Node) -> list[Node]:
+        """What computes the operands, views looked through."""
+        found: list[Node] = []
+        update = self.updates.get(node)
+        stack = list(node.all_input_nodes) if update is None else [node.args[0], *update.sources()]
+        while stack:
+            one = stack.pop()
+            if one in self.folded:
+                continue
+            if is_view(one) and one not in self.hard:
+                stack += one.all_input_nodes
+            else:
+                found.append(one)
+        return found
+
+    def _phases(self, inside: set[Node]) -> dict[Node, int]:
+        """Of nodes in MACO the part, of those in torch the part behind which they run (-1: ahead of all)."""
+        phases: dict[Node, int] = {}
+        for node in self.nodes:
+            if node.op in ("placeholder", "get_attr", "output") or node in self.folded or node in self.last:
+                continue
+            if is_view(node) and node not in self.hard:
+                continue
+            sources = [one for one in self.sources(node) if one in phases]
+            if node in inside:
+                phases[node] = max((phases[one] + (one not in inside) for one in sources), default=0)
+            else:
+                phases[node] = max((phases[one] for one in sources), default=-1)
+        devices = {device_of(node) for node in inside}
+        if len(devices) > 1:
+            # A part has one device: those of others are parts of their own.
+            order = sorted(devices, key=str)
+            raise_by = {device: i for i, device in enumerate(order)}
+            return _by_device(self, phases, inside, raise_by)
+        return phases
+
+    def _small(self, phases: Mapping[Node, int], inside: set[Node]) -> set[Node]:
+        """Nodes of parts that aren't worth a launch."""
+        dropped: set[Node] = set()
+        for number in {phases[node] for node in inside}:
+            nodes = [node for node in inside if phases[node] == number]
+            if len(nodes) < self.options.min_ops and not any(node.target in PRODUCTS or is_collective(node) for node in nodes):
+                dropped |= set(nodes)
+        for node in dropped:
+            self.reasons[node] = f"a part of fewer than {self.options.min_ops} ops (min_ops)"
+        return dropped
+
+    def _build(self, phases: Mapping[Node, int], inside: set[Node]) -> set[Node]:
+        """Makes the parts; gives the nodes of those that can't be."""
+        self.phases = phases
+        self.inside = inside
+        self.parts = []
+        for number in sorted({phases[node] for node in inside}):
+            nodes = [node for node in self.nodes if node in inside and phases[node] == number]
+            part = Part(len(self.parts), nodes, self)
+            try:
+                part.build(self._wanted(nodes, number))
+            except Unsupported as error:
+                if error.node is not None and error.node not in self.hard and is_view(error.node):
+                    self.hard.add(error.node)
+                    self.reasons[error.node] = error.reason
+                    return set(nodes) & self._blamed(nodes, error.reason)
+                return self._blamed(nodes, error.reason)
+            except GraphError as error:
+                return self._blamed(nodes, error.diagnostics[0].text if error.diagnostics else str(error))
+            self.parts.append(part)
+        return set()
+
+    def _blamed(self, nodes: Sequence[Node], reason: str) -> set[Node]:
+        """Those of a part that can't be built by themselves, or all of them."""
+        found: dict[Node, str] = {}
+        for node in nodes:
+            try:
+                part = Part(0, [node], self)
+                results = [user for user in node.users if is_view(user)] if isinstance(node.meta["val"], (list, tuple)) else [node]
+                part.build(results)
+            except GraphError as error:
+                found[node] = error.diagnostics[0].text if error.diagnostics else str(error)
+            except Unsupported as error:
+                found[node] = error.reason
+        found = found or dict.fromkeys(nodes, reason)
+        self.reasons.update(found)
+        return set(found)
+
+    def _wanted(self, nodes: Sequence[Node], number: int) -> list[Node]:
+        """What is needed of a part outside of it: by torch, by the output, and by later parts, views looked through."""
+        found: list[Node] = []
+        for node in nodes:
+            tops = [node]
+            if isinstance(node.meta["val"], (list, tuple)):
+                tops = [user for user in node.users if is_view(user)]
+            found += [top for top in tops if self._read_outside(top, number)]
+        return found
+
+    def _read_outside(self, node: Node, number: int) -> bool:
+        stack = list(node.users)
+        while stack:
+            user = stack.pop()
+            if is_view(user) and user not in self.hard:
+                stack += user.users
+            elif user not in self.inside or self.phases[user] != number:
+                return True
+        return False
+
+    # ---- putting together
+
+    def _report(self) -> Report:
+        report = Report()
+        where = {node: part.number for part in self.parts for node in part.nodes}
+        for node in self.nodes:
+            if node.op != "call_function" or node in self.folded or (is_view(node) and node not in self.hard):
+                continue
+            inside = node in where
+            report.table.append(
+                {
+                    "op": op_name(node),
+                    "name": node.name,
+                    "source": source_line(node),
+                    "runs": "maco" if inside else "torch",
+                    "launch": where.get(node),
+                    "reason": "" if inside else self.reasons.get(node, ""),
+                    "graph": 0,
+                }
+            )
+        report.graphs = [part.graph.text() for part in self.parts]
+        return report
+
+
+def _hints(value: Any) -> list[tuple[Any, int]]:
+    """Symbols of a traced input with their sizes in the example."""
+    values = value.shape if isinstance(value, torch.Tensor) else [value]
+    found = [one for one in values if isinstance(one, torch.SymInt) and one.node.hint is not None]
+    return [(one.node.expr, int(one.node.hint)) for one in found if one.node.expr.is_Symbol]
+
+
+def _by_device(plan: Plan, phases: dict[Node, int], inside: set[Node], number: Mapping[torch.device, int]) -> dict[Node, int]:
+    """Phases in which each device has a part of its own."""
+    count = len(number)
+    found: dict[Node, int] = {}
+    for node in phases:
+        sources = [one for one in plan.sources(node) if one in found]
+        if node not in inside:
+            found[node] = max((found[one] for one in sources), default=-1)
+            continue
+        at = max((found[one] + (one not in inside) for one in sources), default=0)
+        while at % count != number[device_of(node)]:
+            at += 1
+        found[node] = at
+    return found
+
+
+def _strict_message(report: Report) -> str:
+    first = report.fallbacks[0]
+    more = len(report.fallbacks) - 1
+    place = f" at {first['source']}" if first["source"] else ""
+    rest = f" (and {more} more: maco.explain lists them)" if more else ""
+    return f"'{first['op']}'{place} can't run in MACO, and strict is set: {first['reason']}{rest}"

@@ -1,0 +1,428 @@
+"""Elementwise ops, conversions and constants among traced ops."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from .dtypes import DType
+from .fx_lower import (
+    FLOATS,
+    LARGEST_I32,
+    Dense,
+    Expanded,
+    Gated,
+    Lazy,
+    Lowering,
+    Number,
+    Operand,
+    Permuted,
+    Ref,
+    Scalar,
+    Shape,
+    Unsupported,
+    common_of,
+    lowers,
+    operand_of,
+    product,
+    result_of,
+    static,
+)
+
+aten = torch.ops.aten
+
+# ---- elementwise -----------------------------------------------------------------------------------------------------------------------
+
+
+def number_of(number: Any, dtype: DType) -> Scalar:
+    if isinstance(number, bool):
+        number = int(number)
+    if not isinstance(number, (int, float)):
+        raise Unsupported(f"a number that is known only at run time ({type(number).__name__})")
+    if isinstance(number, float) and not math.isfinite(number):
+        raise Unsupported(f"the number {number}: a graph of MACO's can't have it")
+    if dtype is DType.i32 and (int(number) != number or abs(number) > LARGEST_I32):
+        raise Unsupported(f"the number {number} with i32")
+    if dtype is not DType.i32 and abs(number) > 3.4028234e38:
+        raise Unsupported(f"the number {number}, which f32 hasn't")
+    return number
+
+
+def computed(dtype: DType) -> DType:
+    """The dtype in which elements can be computed with."""
+    return DType.i32 if dtype is DType.u8 else dtype
+
+
+def converted(lo: Lowering, ref: Ref, dtype: DType) -> Ref:
+    """An operand that may stand beside a tensor of `dtype`: floats mix, others are cast."""
+    if ref.dtype is dtype or (ref.dtype in FLOATS and dtype in FLOATS):
+        return ref
+    if isinstance(ref, Number):
+        return Number(ref.number, ref.shape, dtype)
+    if isinstance(ref, Expanded):
+        return Expanded(converted(lo, ref.base, dtype), ref.shape, ref.node)
+    found = lo.dense(ref)
+    name, lo.name = lo.name, ""
+    value = lo.graph.cast(found.value, dtype)
+    lo.name = name
+    return lo.made(value, found.form, ref.shape, dtype)
+
+
+def unary(lo: Lowering, kind: str, ref: Ref, shape: Shape, dtype: DType, **attributes: Any) -> Ref:
+    """An op of one operand. `dtype` is that of the result."""
+    if kind not in ("copy", "cast"):
+        ref = converted(lo, ref, computed(ref.dtype) if kind == "relu" else (ref.dtype if ref.dtype in FLOATS else DType.f32))
+    if isinstance(ref, Permuted):
+        base = unary(lo, kind, ref.base, ref.base.shape, dtype, **attributes)
+        return Permuted(base, ref.perm, ref.node)
+    found = lo.dense(ref)
+    value = getattr(lo.graph, kind)(found.value, **attributes, **common_of(lo, dtype))
+    return lo.made(value, found.form, shape, dtype)
+
+
+def suffix(small: Shape, shape: Shape) -> Shape | None:
+    """The axes of `small` without leading ones, if they are the last ones of `shape`."""
+    at = 0
+    while at < len(small) and small[at] == 1:
+        at += 1
+    rest = small[at:]
+    return rest if rest and rest == shape[len(shape) - len(rest) :] else None
+
+
+def unexpanded(ref: Ref) -> Ref:
+    while isinstance(ref, Expanded):
+        ref = ref.base
+    return ref
+
+
+def binary(lo: Lowering, kind: str, x: Operand, y: Operand, shape: Shape, dtype: DType, out: DType | None = None) -> Ref:
+    """x op y with torch's broadcasting, computed among operands of `dtype`, and rounded to `out` (`dtype` if it isn't given)."""
+    out = out or dtype
+    within = computed(dtype)
+    if isinstance(x, Ref):
+        x = converted(lo, x, within)
+    if isinstance(y, Ref):
+        y = converted(lo, y, within)
+    x = plain(x)
+    y = plain(y)
+    if not isinstance(x, Ref) and not isinstance(y, Ref):
+        raise Unsupported("an op of two numbers")
+    name, lo.name = lo.name, ""
+    wide = DType.f32 if dtype in FLOATS else DType.i32
+
+    def turned() -> tuple[str, Operand, Operand]:
+        """The op with its operands exchanged."""
+        if kind != "sub":
+            return kind, y, x
+        return "add", binary(lo, "mul", y, -1, y.shape, within, wide), x  # type: ignore[union-attr]
+
+    if not isinstance(x, Ref):
+        kind, x, y = turned()
+    assert isinstance(x, Ref)
+    if isinstance(y, Ref) and x.shape != shape:
+        bare = unexpanded(y)
+        if y.shape == shape and (bare.shape == shape or product(unexpanded(x).shape) == 1):
+            kind, x, y = turned()
+    assert isinstance(x, Ref)
+    if isinstance(y, Ref) and isinstance(x, Expanded) and unexpanded(y).shape == shape:
+        kind, x, y = turned()
+    assert isinstance(x, Ref)
+    if isinstance(x, Permuted) and x.shape == shape:
+        # Elements stay where they are, if both operands lie alike.
+        lo.name = name
+        if isinstance(y, Permuted) and y.perm == x.perm and y.base.shape == x.base.shape:
+            return Permuted(binary(lo, kind, x.base, y.base, x.base.shape, dtype, out), x.perm, x.node)
+        if not isinstance(y, Ref) or product(y.shape) == 1:
+            one = y if not isinstance(y, Ref) else lo.dense(unexpanded(y)).viewed((1,))
+            return Permuted(binary(lo, kind, x.base, one, x.base.shape, dtype, out), x.perm, x.node)
+        lo.name = ""
+    if x.shape != shape:
+        x = Expanded(x, shape, getattr(x, "node", None))  # type: ignore[arg-type]
+    found = lo.dense(x)
+    final = {"dtype": computed(out) if out is DType.u8 else out}
+
+    def common() -> dict[str, Any]:
+        return {**final, **({"name": name} if name and out is not DType.u8 else {})}
+
+    write = getattr(lo.graph, kind)
+    form = found.form
+    if not isinstance(y, Ref):
+        value = write(found.value, value=number_of(y, within), **common())
+    else:
+        bare = unexpanded(y)
+        rest = suffix(bare.shape, shape)
+        if product(bare.shape) == 1:
+            value = write(found.value, lo.shaped(bare, (1,)), **common())
+        elif bare.shape == shape or (rest is not None and product(rest) == product(shape)):
+            # A value in memory already has the better shape.
+            other = lo.dense(bare)
+            if form not in other.forms and other.form in found.forms:
+                form = other.form
+            value = write(lo.shaped(found, form), lo.shaped(other, form), **common())
+        elif rest is not None:
+            width = product(rest)
+            static([width], "an operand")
+            form = next((one for one in found.forms if one[-1] == width), None) or lo.matrix(found, width)
+            value = write(lo.shaped(found, form), lo.shaped(bare, (width,)), **common())
+        else:
+            value = write(found.value, lo.shaped(Expanded(bare, shape, getattr(y, "node", None)), form), **common())  # type: ignore[arg-type]
+    if out is DType.u8:
+        value = lo.graph.cast(value, out, **({"name": name} if name else {}))
+    return lo.made(value, form, shape, out)
+
+
+def plain(x: Operand) -> Operand:
+    """Numbers as numbers."""
+    bare = unexpanded(x) if isinstance(x, Ref) else x
+    return bare.number if isinstance(bare, Number) and math.isfinite(bare.number) else x
+
+
+def class_of(node: Node) -> DType:
+    """The dtype that an elementwise op computes in."""
+    return result_of(node)[1]
+
+
+def scaled(lo: Lowering, x: Operand, by: Any, dtype: DType) -> Operand:
+    if by == 1:
+        return x
+    if not isinstance(x, Ref):
+        return x * by
+    name, lo.name = lo.name, ""
+    found = binary(lo, "mul", x, by, x.shape, dtype, DType.f32 if dtype in FLOATS else None)
+    lo.name = name
+    return found
+
+
+@lowers(aten.add.Tensor, aten.add.Scalar, aten.sub.Tensor, aten.sub.Scalar, aten.rsub.Tensor, aten.rsub.Scalar)
+def _add(lo: Lowering, node: Node) -> Any:
+    shape, dtype = result_of(node)
+    packet = node.target.overloadpacket  # type: ignore[union-attr]
+    x, y, alpha = lo.operand(node.args[0]), lo.operand(node.args[1]), operand_of(node, 2, "alpha", 1)
+    if packet is aten.rsub:
+        x, y = y, x
+        if alpha != 1:
+            x, y = x, scaled(lo, y, alpha, dtype)
+    else:
+        y = scaled(lo, y, alpha, dtype)
+    return binary(lo, "add" if packet is aten.add else "sub", x, y, shape, dtype)
+
+
+@lowers(aten.mul.Tensor, aten.mul.Scalar)
+def _mul(lo: Lowering, node: Node) -> Any:
+    shape, dtype = result_of(node)
+    x, y = lo.operand(node.args[0]), lo.operand(node.args[1])
+    for gated, other, at in ((x, y, 0), (y, x, 1)):
+        if isinstance(gated, Gated) and gated.made is None and gated.kind == "silu" and isinstance(other, Ref) and dtype in FLOATS:
+            source = node.args[at]
+            if isinstance(source, Node) and len(source.users) == 1 and gated.shape == shape and unexpanded(other).shape == shape:
+                gate, up = lo.dense(gated.gate), lo.dense(unexpanded(other))
+                if up.dtype not in FLOATS:
+                    continue
+                form = gate.form if gate.form in up.forms or up.form not in gate.forms else up.form
+                value = lo.graph.swiglu(lo.shaped(gate, form), lo.shaped(up, form), **common_of(lo, dtype))
+                return lo.made(value, form, shape, dtype)
+    return binary(lo, "mul", x, y, shape, dtype)
+
+
+@lowers(aten.div.Tensor, aten.div.Scalar)
+def _div(lo: Lowering, node: Node) -> Any:
+    shape, dtype = result_of(node)
+    x, y = lo.operand(node.args[0]), plain(lo.operand(node.args[1]))
+    if isinstance(y, Ref):
+        raise Unsupported("MACO has no op that divides by a tensor")
+    if y == 0:
+        raise Unsupported("a division by zero")
+    if isinstance(x, Ref):
+        x = converted(lo, x, dtype)
+    return binary(lo, "mul", x, 1.0 / y, shape, dtype)
+
+
+@lowers(aten.neg.default)
+def _neg(lo: Lowering, node: Node) -> Any:
+    shape, dtype = result_of(node)
+    return binary(lo, "mul", lo.ref(node.args[0]), -1, shape, dtype)
+
+
+@lowers(aten.maximum.default, aten.minimum.default)
+def _maximum(lo: Lowering, node: Node) -> Any:
+    shape, dtype = result_of(node)
+    kind = "maximum" if node.target is aten.maximum.default else "minimum"
+    return binary(lo, kind, lo.operand(node.args[0]), lo.operand(node.args[1]), shape, dtype)
+
+
+@lowers(aten.clamp.default, aten.clamp_min.default, aten.clamp_max.default, aten.hardtanh.default, aten.clamp.Tensor)
+def _clamp(lo: Lowering, node: Node) -> Any:
+    shape, dtype = result_of(node)
+    if node.target is aten.hardtanh.default:
+        low, high = operand_of(node, 1, "min_val", -1.0), operand_of(node, 2, "max_val", 1.0)
+    else:
+        low, high = operand_of(node, 1, "min"), operand_of(node, 2, "max")
+    if node.target is aten.clamp_max.default:
+        low, high = None, operand_of(node, 1, "max")
+    if node.target is aten.clamp_min.default:
+        high = None
+    x: Ref = lo.ref(node.args[0])
+    bounds = [("maximum", low), ("minimum", high)]
+    bounds = [(kind, bound) for kind, bound in bounds if bound is not None and not (isinstance(bound, float) and math.isinf(bound))]
+    if not bounds:
+        return unary(lo, "copy", x, shape, dtype)
+    name = lo.name
+    for i, (kind, bound) in enumerate(bounds):
+        lo.name = name if i == len(bounds) - 1 else ""
+        x = binary(lo, kind, x, lo.operand(bound), shape, dtype)
+    return x
+
+
+@lowers(aten.relu.default, aten.sigmoid.default, aten.tanh.default, aten.exp.default)
+def _activation(lo: Lowering, node: Node) -> Any:
+    shape, dtype = result_of(node)
+    kind = node.target.overloadpacket.__name__  # type: ignore[union-attr]
+    x = lo.ref(node.args[0])
+    if kind == "relu" and dtype is DType.u8:
+        return unary(lo, "copy", x, shape, dtype)
+    return unary(lo, kind, x, shape, dtype)
+
+
+@lowers(aten.silu.default, aten.gelu.default)
+def _gated(lo: Lowering, node: Node) -> Any:
+    shape, dtype = result_of(node)
+    kind = node.target.overloadpacket.__name__  # type: ignore[union-attr]
+    attributes = {"approximate": operand_of(node, 1, "approximate", "none")} if kind == "gelu" else {}
+    x, name = lo.ref(node.args[0]), lo.name
+
+    def make() -> Dense:
+        lo.name = name
+        return lo.dense(unary(lo, kind, x, shape, dtype, **attributes))
+
+    if x.dtype not in FLOATS:
+        raise Unsupported(f"{kind} of {x.dtype}")
+    found = Gated(shape, dtype, make, None)  # type: ignore[arg-type]
+    found.gate, found.kind = x, kind
+    if kind != "silu" or len(node.users) != 1 or next(iter(node.users)).target is not aten.mul.Tensor:
+        return lo.dense(found)
+    return found
+
+
+@lowers(aten.square.default, aten.pow.Tensor_Scalar)
+def _pow(lo: Lowering, node: Node) -> Any:
+    shape, dtype = result_of(node)
+    power = 2 if node.target is aten.square.default else node.args[1]
+    if power not in (1, 2, 3, 4):
+        raise Unsupported(f"the power {power}: MACO multiplies only, up to the fourth")
+    x = lo.ref(node.args[0])
+    if power == 1:
+        return unary(lo, "copy", x, shape, dtype)
+    x = lo.dense(converted(lo, x, computed(dtype)))
+    name, lo.name = lo.name, name_if(lo.name, power == 2)
+    wide = DType.f32 if dtype in FLOATS and power != 2 else dtype
+    square = binary(lo, "mul", x, x, shape, dtype, wide)
+    lo.name = name
+    return square if power == 2 else binary(lo, "mul", square, x if power == 3 else square, shape, wide, dtype)
+
+
+def name_if(name: str, wanted: bool) -> str:
+    """The name where it is wanted."""
+    return name if wanted else ""
+
+
+@lowers(aten.abs.default)
+def _abs(lo: Lowering, node: Node) -> Any:
+    shape, dtype = result_of(node)
+    x = lo.dense(lo.ref(node.args[0]))
+    if dtype is DType.u8:
+        return unary(lo, "copy", x, shape, dtype)
+    name, lo.name = lo.name, ""
+    negative = binary(lo, "mul", x, -1, shape, dtype)
+    lo.name = name
+    return binary(lo, "maximum", x, negative, shape, dtype)
+
+
+@lowers(aten.leaky_relu.default)
+def _leaky_relu(lo: Lowering, node: Node) -> Any:
+    shape, dtype = result_of(node)
+    slope = operand_of(node, 1, "negative_slope", 0.01)
+    x = lo.dense(lo.ref(node.args[0]))
+    name, lo.name = lo.name, ""
+    low = binary(lo, "mul", binary(lo, "minimum", x, 0, shape, dtype), slope, shape, dtype, DType.f32)
+    high = unary(lo, "relu", x, shape, dtype)
+    lo.name = name
+    return binary(lo, "add", high, low, shape, dtype)
+
+
+@lowers(aten.threshold_backward.default)
+def _threshold_backward(lo: Lowering, node: Node) -> Any:
+    # The bound is infinite where x is positive, and 0 elsewhere.
+    shape, dtype = result_of(node)
+    grad, x, threshold = lo.ref(node.args[0]), lo.ref(node.args[1]), node.args[2]
+    if threshold != 0 or dtype not in FLOATS:
+        raise Unsupported(f"a threshold of {threshold}")
+    name, lo.name = lo.name, ""
+    bound = unary(lo, "relu", x, shape, DType.f32)
+    for _ in range(3):
+        bound = binary(lo, "mul", bound, 1e30, shape, DType.f32)
+    low = binary(lo, "maximum", grad, binary(lo, "mul", bound, -1, shape, DType.f32), shape, dtype)
+    lo.name = name
+    return binary(lo, "minimum", low, bound, shape, dtype)
+
+
+@lowers(aten.sigmoid_backward.default, aten.tanh_backward.default, aten.silu_backward.default)
+def _activation_backward(lo: Lowering, node: Node) -> Any:
+    shape, dtype = result_of(node)
+    grad, x = lo.ref(node.args[0]), lo.ref(node.args[1])
+    name, lo.name = lo.name, ""
+    f32 = DType.f32
+
+    def op(kind: str, a: Operand, b: Operand) -> Ref:
+        return binary(lo, kind, a, b, shape, f32)
+
+    if node.target is aten.sigmoid_backward.default:
+        slope = op("mul", op("sub", 1, x), x)
+    elif node.target is aten.tanh_backward.default:
+        slope = op("sub", 1, op("mul", x, x))
+    else:
+        gate = unary(lo, "sigmoid", x, shape, f32)
+        slope = op("mul", op("add", op("mul", op("sub", 1, gate), x), 1), gate)
+    lo.name = name
+    return binary(lo, "mul", grad, slope, shape, dtype)
+
+
+# ---- conversion and copies -------------------------------------------------------------------------------------------------------------
+
+
+@lowers(aten.clone.default, aten._to_copy.default, torch.ops.prims.convert_element_type.default)
+def _copy(lo: Lowering, node: Node) -> Any:
+    shape, dtype = result_of(node)
+    x = lo.ref(node.args[0])
+    if x.dtype is dtype:
+        return x if isinstance(x, (Permuted, Expanded, Lazy)) else lo.dense(x).viewed(shape)
+    return unary(lo, "cast", x, shape, dtype)
+
+
+@lowers(aten.copy.default)
+def _copied(lo: Lowering, node: Node) -> Any:
+    shape, dtype = result_of(node)
+    source = converted(lo, lo.ref(node.args[1]), dtype) if lo.ref(node.args[1]).dtype is DType.u8 else lo.ref(node.args[1])
+    if source.shape != shape:
+        source = Expanded(source, shape, node)
+    return source if source.dtype is dtype else unary(lo, "cast", source, shape, dtype)
+
+
+_NUMBERS = {"zeros": 0, "zeros_like": 0, "new_zeros": 0, "ones": 1, "ones_like": 1, "new_ones": 1}
+
+
+@lowers(
+    aten.full.default, aten.full_like.default, aten.new_full.default, aten.scalar_tensor.default, aten.zeros.default, aten.ones.default,
+    aten.zeros_like.default, aten.ones_like.default, aten.new_zeros.default, aten.new_ones.default,
+)  # fmt: skip
+def _full(lo: Lowering, node: Node) -> Any:
+    shape, dtype = result_of(node)
+    word = node.target.overloadpacket.__name__  # type: ignore[union-attr]
+    number: Any = _NUMBERS.get(word)
+    if number is None:
+        number = node.args[{"scalar_tensor": 0, "full": 1, "full_like": 1, "new_full": 2}[word]]
+    if not isinstance(number, (bool, int, float)):
+        raise Unsupported("a number that is known only at run time")
+    return Number(number, shape, dtype)

@@ -1,0 +1,88 @@
+"""What became of a traced graph: which ops run in MACO, which in torch, and why."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["Report", "op_name", "source_line"]
+
+
+@dataclass
+class Report:
+    """What runs where.
+
+    `table` has a dict for each op: "op", "source" (file:line of the caller's Python, "" if it isn't known), "runs" ("maco" or "torch"),
+    "launch" (which of the launches of its graph, None in torch), "reason" (why it is left to torch, "" else), "name" and "graph" (the
+    number of the traced graph that it belongs to). `graphs` are MACO's graphs as text, one a launch. `fallbacks` are the rows of what is
+    left to torch for a reason.
+    """
+
+    table: list[dict[str, Any]] = field(default_factory=list)
+    graphs: list[str] = field(default_factory=list)
+    breaks: list[str] = field(default_factory=list)
+    """Why torch.compile cut the function into several graphs."""
+
+    @property
+    def fallbacks(self) -> list[dict[str, Any]]:
+        """Rows of ops that torch runs for want of something in MACO."""
+        return [row for row in self.table if row["reason"]]
+
+    @property
+    def launches(self) -> int:
+        """Launches of kernels of MACO's in one call."""
+        return len(self.graphs)
+
+    def add(self, other: Report) -> None:
+        """Appends the report of another traced graph."""
+        number = 1 + max((row["graph"] for row in self.table), default=-1)
+        self.table += [{**row, "graph": number} for row in other.table]
+        self.graphs += other.graphs
+        self.breaks += other.breaks
+
+    def __str__(self) -> str:
+        inside = sum(row["runs"] == "maco" for row in self.table)
+        graphs = len({row["graph"] for row in self.table})
+        lines = [
+            f"{_count(inside, 'op')} in {_count(self.launches, 'launch', 'launches')} of MACO's, "
+            f"{_count(len(self.fallbacks), 'op')} left to torch, of {_count(graphs, 'traced graph')}"
+        ]
+        if self.table:
+            rows = [("op", "source", "runs", "reason")]
+            for row in self.table:
+                where = "torch" if row["runs"] == "torch" else f"maco, launch {row['launch'] + 1}"
+                rows.append((row["op"], row["source"], where, row["reason"]))
+            widths = [max(len(one[i]) for one in rows) for i in range(3)]
+            lines += ["  ".join([*(cell.ljust(width) for cell, width in zip(one, widths, strict=False)), one[3]]).rstrip() for one in rows]
+        lines += [f"break between graphs: {one}" for one in self.breaks]
+        return "\n".join(lines)
+
+
+def _count(number: int, one: str, many: str | None = None) -> str:
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+_FRAME = re.compile(r'File "([^"]+)", line (\d+), in ')
+
+
+def source_line(node: Any) -> str:
+    """file:line of the Python that a node comes from: the innermost frame outside of torch; "" if it isn't known."""
+    trace = node.meta.get("stack_trace") or ""
+    frames = _FRAME.findall(trace)
+    own = [one for one in frames if "/torch/" not in one[0] and not one[0].startswith("<")]
+    if not frames:
+        return ""
+    file, line = (own or frames)[-1]
+    return f"{file}:{line}"
+
+
+def op_name(node: Any) -> str:
+    """What an op is called: torch's name, or that of a pattern of several."""
+    target = node.target
+    if isinstance(target, str):
+        return target
+    module = getattr(target, "__module__", "") or ""
+    if module.startswith("maco."):
+        return f"{target.__name__} (matched)"
+    return str(target) if hasattr(target, "overloadpacket") else getattr(target, "__name__", str(target))

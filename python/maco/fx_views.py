@@ -1,0 +1,382 @@
+"""Views and movement among traced ops."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from .dtypes import DType
+from .fx_lower import (
+    LOWERED,
+    VIEWS,
+    Dense,
+    Expanded,
+    Extent,
+    Lazy,
+    Lowering,
+    Number,
+    Permuted,
+    Ref,
+    Shape,
+    Unsupported,
+    common_of,
+    extents,
+    lowers,
+    operand_of,
+    product,
+    result_of,
+    static,
+)
+from .fx_pointwise import converted, unexpanded
+
+aten = torch.ops.aten
+
+# ---- views -----------------------------------------------------------------------------------------------------------------------------
+
+
+@lowers(
+    aten.view.default, aten._unsafe_view.default, aten.reshape.default, aten.unsqueeze.default, aten.squeeze.default, aten.squeeze.dim,
+    aten.squeeze.dims, aten.alias.default, aten.detach.default, aten.flatten.using_ints, aten.lift_fresh_copy.default, aten.view.dtype,
+    view=True,
+)  # fmt: skip
+def _view(lo: Lowering, node: Node) -> Any:
+    shape, dtype = result_of(node)
+    x = lo.ref(node.args[0])
+    if x.shape == shape:
+        return x
+    if node.target is aten.view.dtype:
+        raise Unsupported("bits under another dtype")
+    if isinstance(x, Number):
+        return Number(x.number, shape, x.dtype)
+    if isinstance(x, Dense):
+        return x.viewed(shape)
+    if isinstance(x, Expanded):
+        # New axes of one element in front or between change nothing of what is broadcast.
+        base = unexpanded(x)
+        if [one for one in x.shape if one != 1] == [one for one in shape if one != 1]:
+            moved = _unsqueezed(base.shape, x.shape, shape)
+            if moved is not None and isinstance(lo.dense(base), Dense):
+                return Expanded(lo.dense(base).viewed(moved), shape, node)
+    if isinstance(x, Permuted):
+        moved_perm = _permuted_view(x, shape)
+        if moved_perm is not None:
+            base_shape, perm = moved_perm
+            return Permuted(lo.dense(x.base).viewed(base_shape), perm, node)
+    return Lazy(shape, x.dtype, lambda: lo.dense(x).viewed(shape), node)
+
+
+def _unsqueezed(base: Shape, have: Shape, want: Shape) -> Shape | None:
+    """The shape of what was expanded to `have`, if axes of one element come and go to give `want`."""
+    full = (1,) * (len(have) - len(base)) + base
+    kept = [one for one, size in zip(full, have, strict=True) if size != 1]
+    found: list[Extent] = []
+    for size in want:
+        found.append(1 if size == 1 else kept.pop(0))
+    return tuple(found)
+
+
+def _permuted_view(x: Permuted, want: Shape) -> tuple[Shape, tuple[int, ...]] | None:
+    """Base and permutation of a view that splits axes, joins those that are neighbours in the base, too, or adds ones of one element."""
+    groups = _aligned(x.shape, want)
+    if groups is None:
+        return None
+    # For each axis of the base what it becomes, and where in the view that stands.
+    pieces: dict[int, tuple[list[int], int]] = {}
+    for sources, results in groups:
+        axes = [x.perm[i] for i in sources if x.shape[i] != 1]
+        if any(axes[i] + 1 != axes[i + 1] and _between(x.base.shape, axes[i], axes[i + 1]) for i in range(len(axes) - 1)):
+            return None
+        if axes and axes != sorted(axes):
+            return None
+        if axes:
+            pieces[axes[0]] = (results, 0)
+        elif any(want[i] != 1 for i in results):
+            return None
+    base: list[Extent] = []
+    place: dict[int, int] = {}
+    for axis in sorted(pieces):
+        for result in pieces[axis][0]:
+            place[result] = len(base)
+            base.append(want[result])
+    for i in range(len(want)):
+        if i not in place:
+            if want[i] != 1:
+                return None
+            place[i] = len(base)
+            base.append(1)
+    return tuple(base), tuple(place[i] for i in range(len(want)))
+
+
+def _between(shape: Shape, first: int, second: int) -> bool:
+    """Whether axes of more than one element lie between two."""
+    return first > second or any(one != 1 for one in shape[first + 1 : second])
+
+
+def _aligned(have: Shape, want: Shape) -> list[tuple[list[int], list[int]]] | None:
+    """Runs of axes of two shapes with as many elements each."""
+    groups: list[tuple[list[int], list[int]]] = []
+    i = j = 0
+    while i < len(have) or j < len(want):
+        sources, results = [], []
+        left: Extent = 1
+        right: Extent = 1
+        while True:
+            if not sources and i < len(have):
+                sources.append(i)
+                left = left * have[i]
+                i += 1
+            elif not results and j < len(want):
+                results.append(j)
+                right = right * want[j]
+                j += 1
+            elif left == right:
+                break
+            elif isinstance(left, int) and isinstance(right, int) and left < right and i < len(have):
+                sources.append(i)
+                left = left * have[i]
+                i += 1
+            elif isinstance(left, int) and isinstance(right, int) and right < left and j < len(want):
+                results.append(j)
+                right = right * want[j]
+                j += 1
+            else:
+                return None
+        groups.append((sources, results))
+    return groups
+
+
+@lowers(aten.t.default, aten.permute.default, aten.transpose.int, view=True)
+def _permute(lo: Lowering, node: Node) -> Any:
+    x = lo.ref(node.args[0])
+    rank = len(x.shape)
+    if node.target is aten.t.default:
+        perm = tuple(reversed(range(rank)))
+    elif node.target is aten.permute.default:
+        perm = tuple(int(p) % rank for p in node.args[1])  # type: ignore[union-attr,arg-type]
+    else:
+        if not rank:
+            return x
+        first, second = int(node.args[1]) % rank, int(node.args[2]) % rank  # type: ignore[arg-type]
+        order = list(range(rank))
+        order[first], order[second] = order[second], order[first]
+        perm = tuple(order)
+    result_of(node)
+    return permuted(x, perm, node)
+
+
+def permuted(x: Ref, perm: tuple[int, ...], node: Node) -> Ref:
+    """x with its axes in another order."""
+    if isinstance(x, Permuted):
+        x, perm = x.base, tuple(x.perm[p] for p in perm)
+    if perm == tuple(range(len(perm))):
+        return x
+    if isinstance(x, Number):
+        return Number(x.number, tuple(x.shape[p] for p in perm), x.dtype)
+    return Permuted(x, perm, node)
+
+
+@lowers(aten.expand.default, view=True)
+def _expand(lo: Lowering, node: Node) -> Any:
+    shape, _ = result_of(node)
+    x = lo.ref(node.args[0])
+    if x.shape == shape:
+        return x
+    if isinstance(x, Number):
+        return Number(x.number, shape, x.dtype)
+    return Expanded(x, shape, node)
+
+
+def sliced(lo: Lowering, x: Ref, axis: int, begin: int, end: int, step: int, shape: Shape, node: Node) -> Ref:
+    """Indices of one axis."""
+    if isinstance(x, Number):
+        return Number(x.number, shape, x.dtype)
+    if isinstance(x, Permuted):
+        inner = x.perm[axis]
+        cut = (*x.base.shape[:inner], len(range(begin, end, step)), *x.base.shape[inner + 1 :])
+        return permuted(sliced(lo, x.base, inner, begin, end, step, cut, node), x.perm, node)
+
+    def make() -> Dense:
+        before, behind = product(x.shape[:axis]), product(x.shape[axis + 1 :])
+        size = x.shape[axis]
+        form = (before, size, behind)
+        at = 1
+        if behind == 1:
+            form = form[:2]
+        if before == 1:
+            form, at = form[1:], 0
+        count = len(range(begin, end, step))
+        value = lo.graph.slice(lo.shaped(x, form), axis=at, begin=begin or None, end=None if end == size else end, step=step)
+        return lo.made(value, [count if i == at else one for i, one in enumerate(form)], shape, x.dtype)
+
+    return Lazy(shape, x.dtype, make, node)
+
+
+@lowers(aten.slice.Tensor, view=True)
+def _slice(lo: Lowering, node: Node) -> Any:
+    shape, _ = result_of(node)
+    x = lo.ref(node.args[0])
+    axis = int(operand_of(node, 1, "dim", 0)) % len(x.shape)
+    begin, end, step = operand_of(node, 2, "start"), operand_of(node, 3, "end"), operand_of(node, 4, "step", 1)
+    if x.shape == shape:
+        return x
+    size = x.shape[axis]
+    if not isinstance(size, int) or any(isinstance(one, (Node, torch.SymInt)) for one in (begin, end, step)):
+        raise Unsupported("a slice whose bounds are known only at run time")
+    begin, end, step = slice(begin, end, step).indices(size)
+    return sliced(lo, x, axis, begin, end, step, shape, node)
+
+
+@lowers(aten.select.int, view=True)
+def _select(lo: Lowering, node: Node) -> Any:
+    shape, _ = result_of(node)
+    x = lo.ref(node.args[0])
+    axis, index = int(node.args[1]) % len(x.shape), node.args[2]  # type: ignore[arg-type]
+    size = x.shape[axis]
+    if not isinstance(size, int) or not isinstance(index, int):
+        raise Unsupported("an index that is known only at run time")
+    index %= size
+    one = sliced(lo, x, axis, index, index + 1, 1, (*x.shape[:axis], 1, *x.shape[axis + 1 :]), node)
+    return Lazy(shape, x.dtype, lambda: lo.dense(one).viewed(shape), node)
+
+
+@lowers(aten.split.Tensor, aten.split_with_sizes.default, aten.unbind.int, aten.chunk.default, view=True)
+def _split(lo: Lowering, node: Node) -> Any:
+    x = lo.ref(node.args[0])
+    unbind = node.target is aten.unbind.int
+    axis = int(operand_of(node, 1 if unbind else 2, "dim", 0)) % len(x.shape)
+    parts = []
+    at = 0
+    for i in range(len(node.meta["val"])):
+        shape, _ = result_of(node, i)
+        count = 1 if unbind else shape[axis]
+        if not isinstance(count, int) or not isinstance(x.shape[axis], int):
+            raise Unsupported("a split of an axis whose size is known only at run time")
+        whole = (*x.shape[:axis], count, *x.shape[axis + 1 :])
+        one = sliced(lo, x, axis, at, at + count, 1, whole, node)
+        parts.append(Lazy(shape, x.dtype, lambda one=one, shape=shape: lo.dense(one).viewed(shape), node) if unbind else one)
+        at += count
+    return tuple(parts)
+
+
+@lowers(operator.getitem, view=True)
+def _getitem(lo: Lowering, node: Node) -> Any:
+    source, index = node.args
+    found = lo.refs.get(source)  # type: ignore[arg-type]
+    if found is None:
+        if isinstance(source, Node) and source.target in VIEWS and source not in lo.hard:
+            name = lo.name
+            found = lo.refs[source] = LOWERED[source.target](lo, source)
+            lo.name = name
+        else:
+            return lo.given(node, "plain")
+    one = found[index]
+    if one is None:
+        raise Unsupported("a result that MACO doesn't have")
+    return one
+
+
+# ---- concatenation ---------------------------------------------------------------------------------------------------------------------
+
+
+@lowers(aten.cat.default)
+def _cat(lo: Lowering, node: Node) -> Any:
+    shape, dtype = result_of(node)
+    operands = [one for one in node.args[0] if product(extents(one.meta["val"].shape)) != 0]  # type: ignore[union-attr]
+    axis = int(operand_of(node, 1, "dim", 0)) % len(shape)
+    refs = [converted(lo, lo.ref(one), dtype) for one in operands]
+    before, behind = product(shape[:axis]), product(shape[axis + 1 :])
+    at = 0 if before == 1 else 1
+    values = []
+    for one in refs:
+        form = (before, one.shape[axis], behind)
+        values.append(lo.shaped(one, form[1 - at : 2 if behind == 1 else 3]))
+    form = (before, shape[axis], behind)[1 - at : 2 if behind == 1 else 3]
+    if len(values) == 1:
+        return lo.made(lo.graph.copy(values[0], **common_of(lo, dtype)), form, shape, dtype)
+    return lo.made(lo.graph.concat(*values, axis=at, **common_of(lo, dtype)), form, shape, dtype)
+
+
+@lowers(aten.stack.default)
+def _stack(lo: Lowering, node: Node) -> Any:
+    shape, dtype = result_of(node)
+    axis = int(operand_of(node, 1, "dim", 0)) % len(shape)
+    refs = [converted(lo, lo.ref(one), dtype) for one in node.args[0]]  # type: ignore[union-attr]
+    before, behind = product(shape[:axis]), product(shape[axis + 1 :])
+    at = 0 if before == 1 else 1
+    cut = slice(1 - at, 2 if behind == 1 else 3)
+    values = [lo.shaped(one, (before, 1, behind)[cut]) for one in refs]
+    form = (before, len(refs), behind)[cut]
+    write = (
+        lo.graph.copy(values[0], **common_of(lo, dtype)) if len(values) == 1 else lo.graph.concat(*values, axis=at, **common_of(lo, dtype))
+    )
+    return lo.made(write, form, shape, dtype)
+
+
+@lowers(aten.repeat.default)
+def _repeat(lo: Lowering, node: Node) -> Any:
+    shape, _ = result_of(node)
+    x = lo.ref(node.args[0])
+    repeats = tuple(node.args[1])  # type: ignore[arg-type]
+    static([*x.shape, *(one for one in repeats if not isinstance(one, Node))])
+    have = (1,) * (len(repeats) - len(x.shape)) + x.shape
+    wide = tuple(one for pair in zip(repeats, have, strict=True) for one in pair)
+    base = tuple(one for size in have for one in (1, size))
+    expanded = Expanded(lo.dense(x).viewed(base), wide, node)
+    return Lazy(shape, x.dtype, lambda: lo.dense(expanded).viewed(shape), node)
+
+
+# ---- parts written into a whole --------------------------------------------------------------------------------------------------------
+
+
+def _joined(lo: Lowering, whole: Ref, part: Ref, axis: int, begin: int, end: int, shape: Shape, dtype: DType, node: Node) -> Dense:
+    """`whole` with `part` at indices begin to end of an axis."""
+    size = shape[axis]
+    if not isinstance(size, int):
+        raise Unsupported("an axis whose size is known only at run time")
+    pieces: list[Ref] = []
+    for first, last in ((0, begin), (end, size)):
+        if first < last:
+            cut = (*shape[:axis], last - first, *shape[axis + 1 :])
+            pieces.append(sliced(lo, whole, axis, first, last, 1, cut, node))
+    at = 1 if begin > 0 else 0
+    pieces.insert(at, part)
+    before, behind = product(shape[:axis]), product(shape[axis + 1 :])
+    where = 0 if before == 1 else 1
+    cut_form = slice(1 - where, 2 if behind == 1 else 3)
+    values = [lo.shaped(converted(lo, one, dtype), (before, one.shape[axis], behind)[cut_form]) for one in pieces]
+    form = (before, size, behind)[cut_form]
+    if len(values) == 1:
+        return lo.made(lo.graph.copy(values[0], **common_of(lo, dtype)), form, shape, dtype)
+    return lo.made(lo.graph.concat(*values, axis=where, **common_of(lo, dtype)), form, shape, dtype)
+
+
+@lowers(aten.slice_scatter.default, aten.select_scatter.default, aten.slice_backward.default, aten.select_backward.default)
+def _scatter(lo: Lowering, node: Node) -> Any:
+    shape, dtype = result_of(node)
+    backward = node.target in (aten.slice_backward.default, aten.select_backward.default)
+    one = node.target in (aten.select_scatter.default, aten.select_backward.default)
+    if backward:
+        part, whole = lo.ref(node.args[0]), Number(0, shape, dtype)
+    else:
+        whole, part = lo.ref(node.args[0]), lo.ref(node.args[1])
+    keys = ("index",) if one else ("start", "end", "step")
+    rest = [operand_of(node, 2, "dim", 0), *(operand_of(node, 3 + i, key) for i, key in enumerate(keys))]
+    axis = int(rest[0]) % len(shape)
+    size = shape[axis]
+    if not isinstance(size, int) or not all(isinstance(number, (int, type(None))) for number in rest):
+        raise Unsupported("an index or a size that is known only at run time")
+    if one:
+        begin = int(rest[1]) % size
+        end = begin + 1
+    else:
+        begin, end, step = slice(*rest[1:]).indices(size)
+        if step != 1:
+            raise Unsupported("a step in what is written")
+    form = (*shape[:axis], end - begin, *shape[axis + 1 :])
+    if end <= begin:
+        raise Unsupported("a tensor without elements")
+    dense = lo.dense(part if product(part.shape) == product(form) else Expanded(part, form, node))
+    return _joined(lo, whole, dense.viewed(form), axis, begin, end, shape, dtype, node)

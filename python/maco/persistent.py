@@ -1,0 +1,719 @@
+"""A kernel with its tensors: registered once, a task graph over them, one launch a call."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import operator
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+from . import groups
+from .dtypes import DType, DTypeLike, as_dtype
+from .errors import Error, GraphError
+from .expressions import Expr, ExprLike, expression
+from .graph import Graph, Value, _extents, _Op, _Where
+from .kernel import Kernel
+from .program import Program
+from .roles import Roles, SMConfig, counts, current_device, roles_of
+from .tensors import ALIGNMENT, Memory, describe, shape_text
+from .words import suggestion
+
+__all__ = ["PersistentKernel", "TaskGraph"]
+
+
+class TaskGraph(Graph):
+    """The graph of a `PersistentKernel`: MACO's ops as methods, on registered tensors and results of other ops.
+
+    Each op takes `output=`: a registered output, which becomes its result, or one for each of several results. A registered tensor that
+    an op writes `into` is a state, and changed in place.
+    """
+
+    def __init__(self, kernel: PersistentKernel, name: str, world: int) -> None:
+        self._kernel = kernel
+        self._building = True
+        super().__init__(name, world)
+        self._values: dict[str, Value] = {}  # of registered tensors
+        self._lines: dict[str, int] = {}  # where they are declared
+        self._made: dict[str, _Where] = {}  # outputs that an op makes
+        self._results: list[tuple[Value, str]] = []  # results that were given names
+        self._read: set[tuple[int, int]] = set()
+        self._building = False
+
+    # ---- what Graph calls
+
+    def _open(self) -> _Where:
+        if not self._building:
+            raise Error("a task graph grows in its 'with kernel.task_graph()' block only")
+        return super()._open()
+
+    def _ops(self, kind: str, operands: Sequence[Any], results: int, attributes: Mapping[str, Any], common: Any) -> tuple[Value, ...]:
+        told = dict(common)
+        output = told.pop("output", None)
+        if isinstance(told.get("into"), Value) or told.get("into") is not None:
+            told["into"] = self._state(told["into"], kind)
+        found = [self._resolved(operand, kind) for operand in operands]
+        self._note(found)
+        made = super()._ops(kind, found, results, attributes, told)
+        if told.get("name"):
+            self._results += [
+                (value, f"{told['name']}.{i}" if i else told["name"]) for i, value in enumerate(made) if value.kind != "state"
+            ]
+        if output is not None:
+            self._outputs(kind, made, output, explicit="dtype" in told)
+        return made
+
+    def cuda(self, *operands: Any, args: Sequence[Any], types: Mapping[str, Any] | None = None, **more: Any) -> Any:
+        """A CUDA kernel of the user's, as `Graph.cuda`. `args` and `types` may have registered tensors; those in `types` are states."""
+        output = more.pop("output", None)
+
+        def known(value: Any) -> Any:
+            return self._resolved(value, "cuda") if self._kernel._is_registered(value) else value
+
+        for key in ("reads", "writes"):
+            if more.get(key) is not None:
+                more[key] = {known(one): where for one, where in more[key].items()}
+        given = [known(one) for one in args]
+        self._note([one for one in given if isinstance(one, Value)])
+        states = {key: self._state(one, "cuda") if self._kernel._is_registered(one) else one for key, one in (types or {}).items()}
+        if more.get("into") is not None:
+            more["into"] = self._state(more["into"], "cuda")
+        made = super().cuda(*operands, args=given, types=states or None, **more)
+        values = made if isinstance(made, tuple) else (made,)
+        self._results += [(value, value.name) for value in values if value.kind != "state"]
+        if output is not None:
+            self._outputs("cuda", values, output, explicit=True)
+        return made
+
+    cuda.__doc__ = Graph.cuda.__doc__
+
+    def output(self, name: str, value: Any) -> Value:
+        """Gives a value out under this name, as `Graph.output`; the kernel allocates it, unless one of that name is registered."""
+        found = self._resolved(value, "output")
+        self._note([found])
+        if name in self._kernel._outputs:
+            return self.copy(found, output=name)  # type: ignore[call-arg]
+        made = super().output(name, found)
+        self._made[name] = self._where_of(made)
+        return made
+
+    def input(self, name: str, dtype: DTypeLike, shape: Sequence[ExprLike]) -> Value:
+        """Not of a task graph: its inputs are registered tensors."""
+        raise Error(f"the tensor '{name}' of a task graph comes from kernel.register_tensor(t, name='{name}')")
+
+    def param(self, name: str, dtype: DTypeLike, shape: Sequence[ExprLike]) -> Value:
+        """Not of a task graph: its params are registered tensors."""
+        return self.input(name, dtype, shape)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError("can't pickle a task graph: pickle its text()")
+
+    # ---- inside
+
+    def _where_of(self, value: Value) -> _Where:
+        assert value._op is not None
+        return value._op.where
+
+    def _register(self, name: str, text: str, where: _Where, kind: str, dtype: DType) -> None:
+        """Declares a tensor; that an op writes it is found out later."""
+        self._take(name, f"the tensor '{name}'")
+        self._lines[name] = len(self._items)
+        self._items.append((where, f"{kind} {text}"))
+        self._values[name] = Value(self, None, 0, name, kind, dtype)
+
+    def _resolved(self, operand: Any, kind: str) -> Any:
+        if isinstance(operand, Value):
+            return operand
+        name = self._kernel._name_of(operand)
+        if name is None:
+            if self._kernel._is_tensor(operand):
+                raise Error(f"an operand of '{kind}' is a tensor that isn't registered: kernel.register_tensor() takes it")
+            return operand
+        if name in self._kernel._outputs:
+            made = self._made_value(name)
+            if made is None:
+                raise self._wrong(f"'{name}' is read before an op has it as its output")
+            return made
+        return self._values[name]
+
+    def _made_value(self, name: str) -> Value | None:
+        return self._values.get(name)
+
+    def _note(self, values: Sequence[Any]) -> None:
+        for value in values:
+            if isinstance(value, Value) and value._op is not None:
+                self._read.add((id(value._op), value._index))
+
+    def _state(self, value: Any, kind: str) -> Any:
+        """A registered tensor that is written: from now on a state."""
+        found = self._resolved(value, kind)
+        if isinstance(found, Value) and found.kind == "param":
+            name = found._declared
+            self._kernel._writable(name)
+            where, line = self._items[self._lines[name]]
+            self._items[self._lines[name]] = (where, "state" + line.removeprefix("param"))
+            found.kind = "state"
+        return found
+
+    def kv_append(self, cache: Any, x: Any, *, at: ExprLike, **common: Any) -> Value:
+        """Rows at .. at + T of a registered cache[S,W] become x[T,W], as `Graph.kv_append`. Gives the cache."""
+        state = self._state(cache, "kv_append")
+        return super().kv_append(state, x, at=at, **common)
+
+    def _outputs(self, kind: str, made: Sequence[Value], output: Any, *, explicit: bool) -> None:
+        chosen = list(output) if isinstance(output, (list, tuple)) else [output]
+        if len(chosen) != len(made):
+            raise self._wrong(f"'{kind}' has {len(made)} results, but {len(chosen)} outputs")
+        for value, one in zip(made, chosen, strict=True):
+            if one is None:
+                continue
+            name = one if isinstance(one, str) else self._kernel._name_of(one)
+            declared = self._kernel._outputs.get(name or "")
+            if name is None or declared is None:
+                if isinstance(one, str) or name is not None:
+                    hint = suggestion(str(name), self._kernel._outputs)
+                    raise Error(f"'{name}' isn't a registered output; {hint}")
+                raise Error(f"output= of '{kind}' takes what register_output() gave, not a {type(one).__name__} that isn't registered")
+            if name in self._made:
+                raise self._wrong(f"'{name}' is the output of two ops")
+            where = self._items[-1][0]
+            op = value._op
+            if value.kind == "state" or kind == "cuda":
+                # What has a name and memory of its own is copied.
+                self._made[name] = where
+                self._note([value])
+                copied = super()._ops("copy", [value], 1, {}, {"dtype": declared.dtype})[0]
+                value, op = copied, copied._op
+            assert op is not None
+            self._made[name] = where
+            if op.names[value._index]:
+                self._results = [(one, called) for one, called in self._results if one is not value]
+            op.names[value._index] = name
+            self._take(name, f"the output '{name}'")
+            # Declared in front of its op, so that the compiler compares shape and dtype.
+            at = next(i for i, (_, item) in enumerate(self._items) if item is op)
+            self._items.insert(at, (where, f"output {declared.text}"))
+            self._lines.update({key: line + 1 for key, line in self._lines.items() if line >= at})
+            value.dtype = declared.dtype
+            self._values[name] = value
+
+    def _finish(self) -> None:
+        """Results that have names, and that nothing reads, become outputs."""
+        for value, name in self._results:
+            op = value._op
+            assert op is not None
+            if (id(op), value._index) not in self._read and not op.outputs[value._index] and name not in self._made:
+                made = super().output(name, value)
+                self._made[name] = self._where_of(made)
+        missing = [name for name in self._kernel._outputs if name not in self._made]
+        if missing:
+            names = ", ".join(f"'{name}'" for name in missing)
+            raise Error(f"no op of the task graph makes the output {names}: give it to one as output=")
+
+
+class _Output:
+    """A registered output."""
+
+    def __init__(self, text: str, dtype: DType) -> None:
+        self.text, self.dtype = text, dtype
+
+
+class PersistentKernel:
+    """Tensors, a task graph over them, and the kernel that it becomes: one launch a call.
+
+    `world_size` and `rank` are this process's among those that run the kernel together; those of `maco.init` if they aren't given.
+    `num_workers` SMs compute and `num_remote_schedulers` SMs communicate; the compiler chooses what isn't said. `sm_config` says it SM by
+    SM instead. `num_local_schedulers` is 0: schedulers on the GPU come with the schedule 'dynamic', which this version hasn't.
+    `name` is the graph's, `timeout` how many seconds a launch may go on without progress.
+
+    It runs where its tensors are, and without any where MACO_DEVICE says, else on a GPU. Autograd records nothing of it.
+    """
+
+    def __init__(
+        self,
+        world_size: int | None = None,
+        rank: int | None = None,
+        num_workers: int | None = None,
+        num_local_schedulers: int = 0,
+        num_remote_schedulers: int | None = None,
+        sm_config: SMConfig | None = None,
+        *,
+        name: str = "persistent",
+        timeout: float = 30.0,
+    ) -> None:
+        group = groups.default()
+        self.world_size = group.size if world_size is None else _integer(world_size, "world_size", 1)
+        self.rank = (group.rank if self.world_size > 1 else 0) if rank is None else _integer(rank, "rank", 0)
+        if self.world_size not in (1, group.size):
+            raise Error(
+                f"world_size is {self.world_size}, but there {'is 1 process' if group.size == 1 else f'are {group.size} processes'}: "
+                f"start as many, as torchrun --nproc-per-node {self.world_size} does"
+            )
+        if self.rank != (group.rank if self.world_size > 1 else 0):
+            raise Error(f"rank is {self.rank}, but this process is rank {group.rank if self.world_size > 1 else 0} of {self.world_size}")
+        if _integer(num_local_schedulers, "num_local_schedulers", 0):
+            raise Error(
+                f"num_local_schedulers={num_local_schedulers}: schedulers on the GPU come with the schedule 'dynamic', which this version "
+                f"hasn't; leave it out, or give 0"
+            )
+        if sm_config is not None and (num_workers is not None or num_remote_schedulers is not None):
+            raise Error("sm_config says what every SM does: leave num_workers and num_remote_schedulers out")
+        if sm_config is not None and not isinstance(sm_config, SMConfig):
+            raise TypeError(f"sm_config is a maco.SMConfig, not a {type(sm_config).__name__}")
+        self._group = group if self.world_size > 1 else None
+        self._roles = (num_workers, num_remote_schedulers, sm_config)
+        self._timeout = timeout
+        self._tensors: dict[str, Any] = {}  # as registered
+        self._memories: dict[str, Any] = {}  # what the kernel is given: the same memory
+        self._names: dict[int, str] = {}  # by id
+        self._outputs: dict[str, _Output] = {}
+        self._shown: dict[str, tuple[Any, str]] = {}  # outputs as callers see them, and what counts their rows
+        self._place: tuple[str, int | None] | None = None
+        self._placed_by = ""
+        self._library = ""
+        self._program: Program | None = None
+        self._closed = False
+        self._lock = threading.RLock()
+        self._graph = TaskGraph(self, name, self.world_size)
+        if any(one is not None for one in self._roles) and current_device()[0] == "cpu":
+            self._setting("cpu", None)  # what can't fit is told here; where a GPU may be meant, when tensors say so
+
+    # ---- tensors
+
+    def dim(self, name: str, max: int, min: int = 1, typical: int | None = None) -> Expr:
+        """A number of rows that each call says as a keyword, from `min` to `max`; `max` if it doesn't. For `rows=` of tensors."""
+        return self._declare(lambda: self._graph.dim(name, max, min, typical))
+
+    def scalar(self, name: str, lo: int, hi: int, typical: int | None = None) -> Expr:
+        """A number that each call must say as a keyword, from `lo` up to `hi`, which is excluded."""
+        return self._declare(lambda: self._graph.scalar(name, lo, hi, typical))
+
+    def register_tensor(self, tensor: Any, name: str | None = None, *, rows: ExprLike | None = None) -> Any:
+        """Lets the kernel read and write a tensor where it lies, and gives it back, for ops of the task graph.
+
+        `tensor` is torch's, NumPy's, or has `__dlpack__`. What is in it at a call is what that call works with. A tensor that isn't
+        contiguous, or aligned to 16 bytes, is copied at each call. With `rows`, a dim, only so many rows of axis 0 count.
+        In the task graph + - * and @ of what this gives are ops.
+        """
+        self._growing()
+        called = self._fresh(name, "tensor")
+        if id(tensor) in self._names and self._tensors[self._names[id(tensor)]] is tensor:
+            raise Error(f"the tensor is registered already, as '{self._names[id(tensor)]}'")
+        memory = describe(tensor, called)
+        self._put(memory, called)
+        library = _library_of(tensor)
+        usable = _usable(tensor, memory, called)
+        shape = _shape(memory.shape, rows, called)
+        where = _place_of_caller()
+        self._graph._register(called, f"{called} : {memory.dtype}{_extents(shape)}", where, "param", memory.dtype)
+        self._library = self._library or library
+        self._tensors[called] = tensor
+        self._memories[called] = usable
+        given = _operand(self, tensor, library)
+        self._names[id(tensor)] = called
+        if given is not tensor:
+            self._names[id(given)] = called
+            self._shown[called] = (given, "")  # kept alive: its id is its name
+        return given
+
+    def register_output(self, shape: Sequence[int], dtype: Any, name: str | None = None, *, rows: ExprLike | None = None) -> Any:
+        """Allocates memory for a result, zero at first, and gives the tensor, for `output=` of an op of the task graph.
+
+        It lies on the device of the registered tensors, and is of their library. With `rows`, a dim, each call writes that many rows.
+        """
+        self._growing()
+        called = self._fresh(name, "output")
+        extents = _extents_of(shape, called)
+        known = as_dtype(dtype)
+        made, usable = self._allocate(extents, known)
+        self._outputs[called] = _Output(f"{called} : {known}{_extents(_shape(tuple(extents), rows, called))}", known)
+        self._tensors[called] = made
+        self._memories[called] = usable
+        self._names[id(made)] = called
+        self._shown[called] = (made, "" if rows is None else expression(rows))
+        return made
+
+    # ---- the graph
+
+    @contextlib.contextmanager
+    def task_graph(self) -> Iterator[TaskGraph]:
+        """The kernel's task graph, to which ops are added in the block. A later block goes on with it, until the kernel is compiled."""
+        self._growing()
+        graph = self._graph
+        if graph._building:
+            raise Error("the task graph is being built already")
+        kept = (list(graph._items), set(graph._taken), dict(graph._values), dict(graph._lines), dict(graph._made), list(graph._results))
+        kinds = {name: value.kind for name, value in graph._values.items()}
+        graph._building = True
+        try:
+            yield graph
+        except BaseException:
+            # As if the block hadn't been.
+            graph._items, graph._taken, graph._values, graph._lines, graph._made, graph._results = kept
+            for name, value in graph._values.items():
+                value.kind = kinds.get(name, value.kind)
+            raise
+        finally:
+            graph._building = False
+
+    def compile(self) -> Kernel:
+        """Compiles the task graph; the first call does it where it is left out. Gives the kernel, with its `source` and `report`.
+
+        Raises `maco.GraphError` if the graph is wrong. With several ranks all of them call it, and `maco.MismatchError` says if their
+        graphs differ. Compiling twice does nothing.
+        """
+        with self._lock:
+            self._usable()
+            if self._program is not None:
+                return self._program.kernel
+            graph = self._graph
+            if graph._building:
+                raise Error("the task graph is still being built: compile behind its 'with' block")
+            if not any(isinstance(item, _Op) for _, item in graph._items):
+                raise Error("the task graph has no ops: 'with kernel.task_graph() as graph:' adds them")
+            device, index = self._device()
+            before = list(graph._items)
+            graph._building = True
+            try:
+                graph._finish()
+                roles = self._setting(device, index)
+                if roles is not None:
+                    graph.set(sm_roles=roles)
+                program = Program(graph, group=self._group, device=device, index=index or 0, timeout=self._timeout)
+            except BaseException:
+                graph._items = before
+                raise
+            finally:
+                graph._building = False
+            self._own(program)
+            self._program = program
+            return program.kernel
+
+    def __call__(self, **values: int) -> Any:
+        """Runs the kernel once. Scalars and dims are keywords.
+
+        Gives the outputs by name, or the tensor if there is one output: the registered tensors, and for results that have only a name
+        the kernel's own, of which each call overwrites the contents. On a GPU it is put on torch's current stream.
+        """
+        with self._lock:
+            self.compile()
+            program = self._program
+            assert program is not None
+            variables = self._variables
+            for key in values:
+                if key not in variables:
+                    raise TypeError(f"the kernel has no dim or scalar '{key}'; {suggestion(key, variables)}")
+            missing = [key for key, needed in variables.items() if needed and key not in values]
+            if missing:
+                raise Error(f"a call must say the scalar '{missing[0]}'")
+            program(self._given, values)
+            found = {name: self._rows(name, values) for name in self._given_out}
+        return next(iter(found.values())) if len(found) == 1 else found
+
+    def wait(self) -> None:
+        """Waits for all calls to have run. Raises `maco.LaunchError` if one failed."""
+        if self._program is not None:
+            self._program.wait()
+
+    @property
+    def graph(self) -> TaskGraph:
+        """The task graph."""
+        return self._graph
+
+    def close(self) -> None:
+        """Frees what the kernel holds, and lets go of its tensors. Doing so twice is allowed."""
+        with self._lock:
+            self._closed = True
+            if self._program is not None:
+                self._program.close()
+                self._program = None
+            self._tensors.clear()
+            self._memories.clear()
+            self._names.clear()
+            self._shown.clear()
+
+    def __enter__(self) -> PersistentKernel:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def __reduce__(self) -> Any:
+        raise TypeError("can't pickle a maco.PersistentKernel: pickle graph.text(), and build another")
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "compiled" if self._program is not None else "being built"
+        return f"<maco.PersistentKernel '{self._graph.name}' on rank {self.rank} of {self.world_size}, {state}>"
+
+    # ---- inside
+
+    _given: dict[str, Any]
+    _given_out: list[str]
+    _variables: dict[str, bool]
+
+    def _usable(self) -> None:
+        if self._closed:
+            raise Error("the kernel was closed")
+
+    def _growing(self) -> None:
+        self._usable()
+        if self._program is not None:
+            raise Error("the kernel is compiled, and its graph can't grow any more; make another")
+
+    def _declare(self, make: Any) -> Expr:
+        self._growing()
+        was, self._graph._building = self._graph._building, True
+        try:
+            made: Expr = make()
+            return made
+        finally:
+            self._graph._building = was
+
+    def _fresh(self, name: str | None, what: str) -> str:
+        taken = {*self._tensors, *self._graph._taken}
+        if name is None:
+            name = next(f"{what}.{i}" for i in range(len(taken) + 1) if f"{what}.{i}" not in taken)
+        self._graph._check_name(name, f"the {what}")
+        if name in taken:
+            raise Error(f"the name '{name}' is taken")
+        return name
+
+    def _put(self, memory: Memory, name: str) -> None:
+        place = (memory.device, memory.index if memory.device == "cuda" else None)
+        if self._place is not None and self._place != place:
+            raise Error(f"'{name}' is on {memory.place}, but '{self._placed_by}' is not: a kernel's tensors are on one device")
+        if self._place is None:
+            self._setting(*place)
+        self._place, self._placed_by = place, name
+
+    def _device(self) -> tuple[str, int | None]:
+        return self._place if self._place is not None else current_device()
+
+    def _setting(self, device: str, index: int | None) -> Roles | None:
+        workers, comm, config = self._roles
+        if config is not None:
+            return roles_of(config, device, index)
+        return counts(workers, comm, device, index, ("num_workers", "num_remote_schedulers"))
+
+    def _allocate(self, shape: Sequence[int], dtype: DType) -> tuple[Any, Any]:
+        """Zeroed memory as the registered tensors have it: as the caller sees it, and as the kernel gets it."""
+        device, index = self._device()
+        if self._place is None:
+            self._place, self._placed_by = (device, index), "an output"
+        if self._library == "numpy" or (device == "cpu" and not _have_torch()):
+            import numpy
+
+            made = numpy.zeros(tuple(shape), dtype.numpy())
+            return made, made.reshape(1) if not shape else made
+        import torch
+
+        where = "cpu" if device == "cpu" else f"cuda:{index or 0}"
+        tensor = torch.zeros(tuple(shape), dtype=dtype.torch(), device=where)
+        return tensor, tensor.reshape(1) if not shape else tensor
+
+    def _own(self, program: Program) -> None:
+        """Memory for what has only a name, and what a call gives."""
+        made = {}
+        for info in program.kernel.tensors:
+            if info.name in self._memories:
+                made[info.name] = self._memories[info.name]
+                continue
+            shown, usable = self._allocate(info.shape, info.dtype)
+            made[info.name] = usable
+            if info.kind == "output":
+                counted = self._graph._made_value(info.name)
+                self._shown[info.name] = (shown, "" if counted is not None else "?")
+        self._given = made
+        kinds = {info.name: info.kind for info in program.kernel.tensors}
+        self._given_out = [name for name in self._graph._made if kinds.get(name) == "output"]
+        self._variables = {one.name: True for one in program.kernel.scalars} | {one.name: False for one in program.kernel.dims}
+        self._maxima = {one.name: one.highest for one in program.kernel.dims}
+
+    _maxima: dict[str, int]
+
+    def _rows(self, name: str, values: Mapping[str, int]) -> Any:
+        tensor, counted = self._shown[name]
+        if counted not in self._maxima:
+            return tensor
+        count = values.get(counted)
+        return tensor if count is None or count == tensor.shape[0] else tensor[: operator.index(count)]
+
+    def _name_of(self, tensor: Any) -> str | None:
+        """What a tensor is registered as; None: it isn't."""
+        name = self._names.get(id(tensor))
+        if name is None:
+            return None
+        known = self._tensors[name]
+        return name if known is tensor or self._shown.get(name, (None,))[0] is tensor else None
+
+    def _is_registered(self, value: Any) -> bool:
+        return self._name_of(value) is not None
+
+    def _is_tensor(self, value: Any) -> bool:
+        return hasattr(value, "__dlpack__") or hasattr(value, "__cuda_array_interface__")
+
+    def _writable(self, name: str) -> None:
+        memory = describe(self._memories[name], name)
+        if not memory.writable:
+            raise Error(f"'{name}' is written by the task graph, but the tensor is read-only")
+
+
+# ---- registered tensors
+
+
+def _operator(kind: str, swapped: bool) -> Any:
+    """An operator of a registered tensor: an op while the kernel's task graph is being built, else what it is of any tensor."""
+    plain = f"__{'r' if swapped else ''}{kind}__"
+    op = {"add": "add", "sub": "sub", "mul": "mul", "matmul": "matmul"}[kind]
+
+    def method(self: Any, other: Any) -> Any:
+        kernel = self._maco_kernel
+        if kernel is None or not kernel._graph._building:
+            return getattr(super(type(self), self), plain)(other)
+        graph = kernel._graph
+        value = graph._resolved(self, op)
+        if swapped and kind in ("sub", "matmul") and not isinstance(other, (int, float)):
+            return getattr(graph, op)(other, value)
+        return getattr(value, plain)(other if isinstance(other, (int, float)) else graph._resolved(other, op))
+
+    method.__name__ = plain
+    return method
+
+
+_OPERATORS = {
+    f"__{'r' if swapped else ''}{kind}__": _operator(kind, swapped) for kind in ("add", "sub", "mul", "matmul") for swapped in (False, True)
+}
+
+
+@functools.cache
+def _torch_class() -> Any:
+    import torch
+
+    class Registered(torch.Tensor):  # type: ignore[misc]
+        """A tensor that is registered with a kernel: the caller's memory, with operators that a task graph takes for ops."""
+
+        _maco_kernel: PersistentKernel | None = None
+
+        @classmethod
+        def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            with torch._C.DisableTorchFunctionSubclass():
+                return func(*args, **(kwargs or {}))
+
+        def __reduce_ex__(self, protocol: Any) -> Any:
+            return torch.Tensor(self.as_subclass(torch.Tensor)).__reduce_ex__(protocol)
+
+    for name, method in _OPERATORS.items():
+        setattr(Registered, name, method)
+    return Registered
+
+
+@functools.cache
+def _numpy_class() -> Any:
+    import numpy
+
+    class Registered(numpy.ndarray):
+        """An array that is registered with a kernel: the caller's memory, with operators that a task graph takes for ops."""
+
+        _maco_kernel: PersistentKernel | None = None
+        __array_priority__ = 0.0
+
+        def __array_wrap__(self, array: Any, *rest: Any) -> Any:
+            return numpy.asarray(array)
+
+        def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+            plain = [one.view(numpy.ndarray) if isinstance(one, Registered) else one for one in inputs]
+            if "out" in kwargs:
+                kwargs["out"] = tuple(one.view(numpy.ndarray) if isinstance(one, Registered) else one for one in kwargs["out"])
+            return getattr(ufunc, method)(*plain, **kwargs)
+
+    for name, method in _OPERATORS.items():
+        setattr(Registered, name, method)
+    return Registered
+
+
+def _operand(kernel: PersistentKernel, tensor: Any, library: str) -> Any:
+    """The same memory, as operand."""
+    if library == "torch":
+        given = tensor.detach().as_subclass(_torch_class())
+    elif library == "numpy":
+        given = tensor.view(_numpy_class())
+    else:
+        return tensor
+    given._maco_kernel = kernel
+    return given
+
+
+def _library_of(tensor: Any) -> str:
+    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+    if torch is not None and isinstance(tensor, torch.Tensor):
+        return "torch"
+    return "numpy" if numpy is not None and isinstance(tensor, numpy.ndarray) else ""
+
+
+def _have_torch() -> bool:
+    import importlib.util
+
+    return importlib.util.find_spec("torch") is not None
+
+
+def _usable(tensor: Any, memory: Memory, name: str) -> Any:
+    """What `Program` can take: the same memory with at least one axis; torch's, where it has to be copied."""
+    if not memory.elements:
+        raise Error(f"'{name}' has the shape {shape_text(memory.shape)}: a tensor of a task graph has elements")
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(tensor, torch.Tensor):
+        return tensor.detach().reshape(1) if not memory.shape else tensor.detach()
+    if memory.contiguous and memory.address % ALIGNMENT == 0:
+        if memory.shape:
+            return tensor
+        reshape = getattr(tensor, "reshape", None)
+        if reshape is not None:
+            return reshape(1)
+    if memory.device == "cpu" and _have_torch():
+        import torch as found
+
+        with contextlib.suppress(TypeError, ValueError, RuntimeError, BufferError):
+            return found.from_dlpack(tensor) if not hasattr(tensor, "__array__") else found.from_numpy(tensor)
+    raise Error(f"'{name}' must be contiguous and aligned to {ALIGNMENT} bytes; copy it")
+
+
+def _shape(shape: tuple[int, ...], rows: ExprLike | None, name: str) -> list[ExprLike]:
+    extents: list[ExprLike] = list(shape or (1,))
+    if rows is not None:
+        if not shape:
+            raise Error(f"'{name}' has no axis of which a dim could count the rows")
+        extents[0] = rows
+    return extents
+
+
+def _extents_of(shape: Any, name: str) -> list[int]:
+    if isinstance(shape, (int, str)) or not hasattr(shape, "__iter__"):
+        raise TypeError(f"the shape of '{name}' is a list of extents, not {shape!r}")
+    extents = []
+    for one in shape:
+        extents.append(_integer(one, f"an extent of '{name}'", 1))
+    return extents
+
+
+def _place_of_caller() -> _Where:
+    from .graph import _caller
+
+    return _caller()
+
+
+def _integer(value: Any, name: str, least: int) -> int:
+    if isinstance(value, bool):
+        raise TypeError(f"{name} is an integer, not a bool")
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} is an integer, not a {type(value).__name__}") from None
+    if number < least:
+        raise Error(f"{name} is at least {least}, not {number}")
+    return number
+
+
+_ = GraphError
