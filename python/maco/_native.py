@@ -15,6 +15,7 @@ from __future__ import annotations
 import ctypes
 import os
 import queue
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -595,6 +596,40 @@ def interruptible(
         finally:
             job.error = None  # no cycle of the exception and this frame
     return job.result  # type: ignore[no-any-return]
+
+
+# Libraries of CUDA's that libmaco.so opens by name: the variables that choose others, and folders of site-packages that have them.
+_CUDA_LIBRARIES = (
+    ("libnvrtc.so.", "MACO_NVRTC", ("nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib")),
+    ("libnccl.so.", "MACO_NCCL", ("nvidia/nccl/lib",)),
+)
+_preloaded: list[ctypes.CDLL] = []
+_looked = False
+
+
+def prefer_packages() -> None:
+    """Has libmaco.so take NVRTC and NCCL that the process has loaded, else those of Python's packages, before a toolkit's.
+
+    The loader gives what is loaded to whoever asks for it by name, so those of packages are loaded here, once.
+    """
+    global _looked
+    if _looked:
+        return
+    _looked = True
+    try:
+        loaded = Path("/proc/self/maps").read_text()
+    except OSError:
+        loaded = ""
+    for stem, variable, folders in _CUDA_LIBRARIES:
+        if os.environ.get(variable) or f"/{stem}" in loaded:
+            continue
+        found = (path for root in sys.path if root for folder in folders for path in sorted(Path(root, folder).glob(stem + "*")))
+        for path in found:
+            try:
+                _preloaded.append(ctypes.CDLL(os.fspath(path)))
+                break
+            except OSError:
+                continue
 
 
 def environment_device() -> str | None:

@@ -207,6 +207,16 @@ def _flat(x: torch.Tensor) -> torch.Tensor:
     return x.detach().resolve_conj().resolve_neg().contiguous().view(-1)
 
 
+def _on_host(flat: torch.Tensor) -> torch.Tensor:
+    """A copy in memory of the host of what is on a GPU."""
+    if not config.get("use_pinned_memory"):
+        return flat.cpu()
+    host = torch.empty(flat.shape, dtype=flat.dtype, pin_memory=True)
+    host.copy_(flat, non_blocking=True)
+    torch.cuda.current_stream(flat.device).synchronize()
+    return host
+
+
 def check_reducible(dtype: torch.dtype, reduce: str) -> None:
     """Raises `maco.Error` for a reduction that has no meaning for the dtype."""
     if dtype.is_complex and reduce not in ("sum", "mean", "prod"):
@@ -298,7 +308,7 @@ def _run(
     """
     group.check_usable()
     if flat.is_cuda and groups.backend() == "gloo":
-        return _run(kind, flat.cpu(), call, group, parts, times, chosen, **arguments).to(flat.device)
+        return _run(kind, _on_host(flat), call, group, parts, times, chosen, **arguments).to(flat.device)
     n = flat.numel() // parts
     device, index = flat.device.type, flat.device.index or 0
     algorithm = chosen.get("algorithm")
@@ -389,7 +399,7 @@ def _by_torch(kind: str, flat: torch.Tensor, reduce: str, group: Group) -> torch
     names = {"sum": "SUM", "mean": "AVG", "max": "MAX", "min": "MIN", "prod": "PRODUCT", "band": "BAND", "bor": "BOR", "bxor": "BXOR"}
     divide = reduce == "mean"
     op = getattr(dist.ReduceOp, "SUM" if divide else names[reduce])
-    whole = flat.clone() if theirs is not None else flat.cpu().clone()
+    whole = flat.clone() if theirs is not None or not flat.is_cuda else _on_host(flat)
     real = torch.view_as_real(whole) if whole.is_complex() and reduce != "prod" else whole
     try:
         if theirs is not None:

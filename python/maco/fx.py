@@ -146,7 +146,22 @@ def _symbols(gm: GraphModule) -> dict[Any, _Symbol]:
                 upper = bounds.upper if bounds is not None else None
                 largest = int(upper) if upper is not None and getattr(upper, "is_Integer", False) and int(upper) < 2**20 else 0
                 found[symbol] = _Symbol(i, axis, int(size.node.hint), largest)
+    for node in gm.graph.nodes:
+        if node.target is torch.ops.aten.slice_scatter.default and len(node.args) > 4:
+            _limit(found, node)
     return found
+
+
+def _limit(symbols: Mapping[Any, _Symbol], node: Node) -> None:
+    """A symbol that says where rows are written can't be larger than the last place for them."""
+    first, last = (one.meta.get("val") if isinstance(one, Node) else one for one in node.args[3:5])
+    size = node.meta["val"].shape[int(node.args[2])]  # type: ignore[arg-type]
+    if not isinstance(first, torch.SymInt) or not isinstance(size, int):
+        return
+    symbol = symbols.get(first.node.expr)
+    count = (last.node.expr if isinstance(last, torch.SymInt) else last) - first.node.expr
+    if symbol is not None and count.is_Integer and 0 < int(count) <= size:
+        symbol.largest = min(symbol.largest or size, size - int(count))
 
 
 class _Versions:

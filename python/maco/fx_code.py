@@ -81,6 +81,9 @@ class Code:
         for out in part.outputs:
             self.names[out.node] = self._fresh()
             results.append(self.names[out.node])
+        for node in part.nodes:
+            if node in self.plan.updates:
+                self.names[node] = self._name(self.plan.updates[node].input)
         self.scope[f"part{part.number}"] = part
         target = f"[{', '.join(results)}] = " if results else ""
         values = ", ".join(f"{name!r}: {name}" for name in part.dims)

@@ -165,6 +165,7 @@ class Lazy(Ref):
     def __init__(self, shape: Shape, dtype: DType, make: Callable[[], Dense], node: Node) -> None:
         self.shape, self.dtype, self.make, self.node = shape, dtype, make, node
         self.made: Dense | None = None
+        self.prefix: tuple[Ref, Extent] | None = None  # the first so many rows of a tensor
 
 
 class Gated(Lazy):
@@ -207,14 +208,15 @@ class Lowering:
     """Writes nodes into a graph.
 
     `given(node, kind)` declares what comes from outside; `kind` is "plain", or for integers as row numbers ("ids", rows) or
-    ("index", rows).
+    ("index", rows), or for one integer as the number of a row ("position", rows), which gives an expression, or for what is changed in
+    place ("state", rows, width).
     `constant(key, make)` declares a tensor that doesn't change, which `make(device)` gives.
     """
 
     def __init__(
         self,
         graph: Graph,
-        given: Callable[[Node, Any], Dense],
+        given: Callable[[Node, Any], Any],
         constant: Callable[[Any, DType, Shape, Callable[[Any], Any]], Dense],
         world: int = 1,
     ) -> None:
@@ -224,6 +226,7 @@ class Lowering:
         self.world = world
         self.refs: dict[Node, Any] = {}
         self.hard: set[Node] = set()  # views that torch has to make
+        self.states: dict[Node, Dense] = {}  # inputs that are changed in place
         self.name = ""
 
     # ---- nodes

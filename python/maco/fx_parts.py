@@ -13,7 +13,8 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from .dtypes import DType
 from .fx_collectives import is_collective
-from .fx_lower import DTYPES, Dense, Extent, Lowering, Shape, Unsupported, extents, physical, python_text, written
+from .fx_lower import DTYPES, VIEWS, Dense, Extent, Lowering, Shape, Unsupported, extents, physical, python_text, written
+from .fx_state import appended
 from .fx_views import permuted
 from .graph import Graph, Value
 from .program import Program, program
@@ -21,7 +22,7 @@ from .program import Program, program
 if TYPE_CHECKING:
     from .fx_plan import Plan
 
-__all__ = ["Part", "declared", "device_of", "tensor_of", "values_of"]
+__all__ = ["Part", "declared", "device_of", "is_view", "tensor_of", "values_of"]
 
 TORCH = {own: theirs for theirs, own in DTYPES.items()}
 
@@ -31,9 +32,9 @@ class _In:
     """An input. `prepare` makes of torch's tensor what MACO binds; None: it is that."""
 
     node: Node
-    kind: Any
     name: str
     prepare: Callable[[Any], Any] | None
+    scalar: bool = False
 
 
 @dataclass
@@ -80,9 +81,13 @@ class Part:
         lo = Lowering(self.graph, self._given, self._constant, self.graph.world)
         lo.hard = self.plan.hard
         for node in self.nodes:
-            lo.lower(node)
+            if node in self.plan.updates:
+                lo.refs[node] = appended(lo, self.plan.updates[node])
+            else:
+                lo.lower(node)
         for node in wanted:
-            self._output(lo, node)
+            if node not in self.plan.updates:
+                self._output(lo, node)
         self.graph.check()
 
     def compile(self) -> None:
@@ -98,22 +103,34 @@ class Part:
         if not self.plan.dims:
             return []
         found: set[Any] = set()
-        for source in {one for node in self.nodes for one in (node, *self.plan.sources(node))}:
-            for value in values_of(source):
-                for size in value.shape:
-                    if isinstance(size, torch.SymInt):
-                        found |= size.node.expr.free_symbols
+        seen: set[Node] = set()
+        stack = list(self.nodes)
+        while stack:
+            node = stack.pop()
+            if node in seen:
+                continue
+            seen.add(node)
+            value = node.meta.get("val")
+            for size in [value, *(size for one in values_of(node) for size in one.shape)]:
+                if isinstance(size, torch.SymInt):
+                    found |= size.node.expr.free_symbols
+            if node in self.nodes or is_view(node) or node in self.plan.gone:
+                stack += node.all_input_nodes
         return [symbol for symbol in self.plan.dims if symbol in found]
 
-    def _given(self, node: Node, kind: Any) -> Dense:
+    def _given(self, node: Node, kind: Any) -> Any:
         value = tensor_of(node)
         name = f"x{len(self.inputs)}"
         declare = self.graph.param if node in self.plan.static_nodes else self.graph.input
+        if kind[0] == "position":
+            self.inputs.append(_In(node, name, _position(kind[1], self.device), scalar=True))
+            return self.graph.scalar(name, 0, kind[1])
+        if kind[0] == "state":
+            declare = self.graph.state
         found, form, prepare, dtype = declared(value, self.device, kind, self.plan)
         made = declare(name, dtype, [written(one) for one in form])
-        self.inputs.append(_In(node, kind, name, prepare))
-        given: Dense = found(made, node)
-        return given
+        self.inputs.append(_In(node, name, prepare))
+        return found(made, node)
 
     def _constant(self, key: Any, dtype: DType, form: Shape, make: Callable[[Any], Any]) -> Dense:
         name = f"c{len(self.constants)}"
@@ -135,7 +152,10 @@ class Part:
         """Runs it with the tensors of its inputs, and values of its dims."""
         given = dict(self.constants)
         for one, tensor in zip(self.inputs, tensors, strict=True):
-            given[one.name] = tensor if one.prepare is None else one.prepare(tensor)
+            if one.scalar:
+                values = {**values, one.name: one.prepare(tensor)}  # type: ignore[misc]
+            else:
+                given[one.name] = tensor if one.prepare is None else one.prepare(tensor)
         made = []
         for out in self.outputs:
             tensor, given[out.name] = out.make(values)
@@ -203,6 +223,13 @@ def declared(value: Any, device: torch.device, kind: Any, plan: Plan) -> tuple[A
     if type(value) is not torch.Tensor and not isinstance(value, (torch._subclasses.FakeTensor, torch.nn.Parameter)):
         raise Unsupported(f"a tensor of the class {type(value).__name__}")
     shape = extents(value.shape)
+    if kind[0] == "state":
+        if not value.is_contiguous() or value.dtype not in DTYPES:
+            raise Unsupported("a change in place of a tensor that isn't contiguous, or of another dtype than MACO's")
+        place = (kind[1], kind[2])
+        dtype = DTYPES[value.dtype]
+        straight = shape == place
+        return (lambda made, _: Dense(made, place, shape, dtype)), place, None if straight else _viewed(place), dtype
     if kind != "plain":
         form = physical(shape)
         word, rows = kind
@@ -255,6 +282,22 @@ def memory_order(value: Any, plan: Plan) -> tuple[int, ...]:
     return order
 
 
+def _viewed(form: tuple[int, ...]) -> Callable[[Any], Any]:
+    return lambda tensor: tensor.view(form)
+
+
+def _position(rows: int, device: torch.device) -> Callable[[Any], Any]:
+    """The number of a row, which may count from the end: of a tensor on a GPU as a tensor there, which the launch reads."""
+
+    def prepare(tensor: Any) -> Any:
+        if device.type == "cuda":
+            return torch.where(tensor < 0, tensor + rows, tensor).clamp(-1, rows).to(device, torch.int32).reshape(())
+        number = int(tensor)
+        return number + rows if number < 0 else number
+
+    return prepare
+
+
 def _numbers(word: str, rows: int, form: tuple[int, ...]) -> Callable[[Any], Any]:
     """Row numbers as i32: those that fit in no table stay out of it."""
 
@@ -285,6 +328,11 @@ def values_of(node: Node) -> list[Any]:
     """The traced tensors that a node gives."""
     value = node.meta.get("val")
     return [one for one in (value if isinstance(value, (list, tuple)) else [value]) if isinstance(one, torch.Tensor)]
+
+
+def is_view(node: Node) -> bool:
+    """Whether it is a view that both can make, as MACO's part of an op's operand and as torch's tensor."""
+    return node.op == "call_function" and node.target in VIEWS
 
 
 def tensor_of(node: Node) -> Any:

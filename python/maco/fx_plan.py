@@ -15,9 +15,9 @@ from .errors import Error, GraphError
 from .fx_code import Code
 from .fx_collectives import group_of, is_collective
 from .fx_lower import DTYPES, VIEWS, Dense, Lowering, Shape, Unsupported, lowering_of, sizes, written
-from .fx_parts import Part, declared, device_of, tensor_of, values_of
+from .fx_parts import Part, declared, device_of, is_view, tensor_of, values_of
 from .fx_report import Report, op_name, source_line
-from .fx_state import updates
+from .fx_state import appended, updates
 from .graph import Graph
 
 if TYPE_CHECKING:
@@ -41,11 +41,6 @@ def changes(node: Node) -> bool:
 def _mutable(node: Node) -> bool:
     schema = getattr(node.target, "_schema", None)
     return bool(schema is not None and schema.is_mutable)
-
-
-def is_view(node: Node) -> bool:
-    """Whether it is a view that both can make, as MACO's part of an op's operand and as torch's tensor."""
-    return node.op == "call_function" and node.target in VIEWS
 
 
 _RANDOM = {torch.Tag.nondeterministic_seeded}
@@ -91,7 +86,8 @@ class Plan:
         self.reasons: dict[Node, str] = {}
         self.folded: dict[Node, Any] = {}
         self.last = [node for node in self.nodes if node.op == "call_function" and node.target is torch.ops.aten.copy_.default]
-        self.updates, gone = updates(self.nodes)
+        self.updates, self.gone = updates(self.nodes)
+        gone = self.gone
         self.nodes = [node for node in self.nodes if node not in gone]
         self.last = [node for node in self.last if node not in gone]
         self.group: Any = None
@@ -192,7 +188,11 @@ class Plan:
             return f"t{count}"
 
         def given(node: Node, kind: Any) -> Any:
+            if kind[0] == "position":
+                return graph.scalar(name(), 0, kind[1])
             found, form, _, dtype = declared(tensor_of(node), self._at, kind, self)
+            if kind[0] == "state":
+                return found(graph.state(name(), dtype, list(form)), node)
             return found(graph.input(name(), dtype, [written(one) for one in form]), node)
 
         def constant(_key: Any, dtype: DType, form: Shape, _make: Any) -> Dense:
@@ -208,7 +208,7 @@ class Plan:
                 continue
             if not values_of(node) and isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)):
                 continue
-            if lowering_of(node) is None:
+            if lowering_of(node) is None and node not in self.updates:
                 self.reasons[node] = "MACO has no such op"
                 continue
             try:
@@ -219,7 +219,10 @@ class Plan:
                     continue
                 self._check_group(node)
                 lo.world = self.group.size if self.group is not None else 1
-                lo.lower(node)
+                if node in self.updates:
+                    self._try_update(lo, node)
+                else:
+                    lo.lower(node)
                 inside.add(node)
             except Unsupported as error:
                 if error.node is not None and error.node is not node and error.node in self.nodes and error.node not in self.hard:
@@ -233,6 +236,14 @@ class Plan:
         return inside
 
     _at = torch.device("cpu")
+
+    def _try_update(self, lo: Lowering, node: Node) -> None:
+        try:
+            lo.refs[node] = appended(lo, self.updates[node])
+        except Unsupported:
+            # What is read of it may be given.
+            self.reasons[node] = "a change in place"
+            raise
 
     def _check_group(self, node: Node) -> None:
         if not is_collective(node):

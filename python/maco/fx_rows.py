@@ -28,6 +28,7 @@ from .fx_lower import (
     product,
     result_of,
     static,
+    written,
 )
 from .fx_pointwise import binary, converted, scaled, suffix, unary, unexpanded
 from .fx_views import permuted
@@ -295,7 +296,15 @@ def _attention(lo: Lowering, node: Node) -> Any:
             raise Unsupported("causal attention of more queries than keys")
         length = rows  # query i sees keys up to i
     order = (rank - 2, *range(rank - 2), rank - 1)
-    operands = [lo.shaped(permuted(one, order, node), (one.shape[-2], product(one.shape[:-2]) * width)) for one in (q, k, v)]
+    k, v = (permuted(one, order, node) for one in (k, v))
+    first, second = (getattr(one, "prefix", None) for one in (k, v))
+    tall: Any = keys
+    if first is not None and second is not None and first[1] == second[1] and not causal:
+        # Of a cache the first rows count.
+        k, v, length = first[0], second[0], written(first[1])
+        tall = divided(product(k.shape), shared * width)  # type: ignore[operator]
+    operands = [lo.shaped(permuted(q, order, node), (rows, heads * width))]
+    operands += [lo.shaped(one, (tall, shared * width)) for one in (k, v)]
     value = lo.graph.attention(
         *operands, head_dim=width, causal=causal, scale=None if scale is None else float(scale), length=length, **common_of(lo, dtype)
     )

@@ -12,9 +12,10 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from .fx_lower import VIEWS
+from .expressions import Expr
+from .fx_lower import FLOATS, VIEWS, Dense, Expanded, Extent, Lowering, Unsupported, extent, extents, product, written
 
-__all__ = ["Update", "updates"]
+__all__ = ["Update", "appended", "updates"]
 
 aten = torch.ops.aten
 
@@ -66,6 +67,72 @@ class Update:
         if self.inner is not None:
             found = [one for one in found if one is not self.inner.node] + self.inner.sources()
         return found + self.before
+
+
+def appended(lo: Lowering, update: Update) -> Dense:
+    """The update as an append of rows to a state, where it is one: all axes ahead of the one that is written have one element."""
+    node = update.node
+    if update.before:
+        raise Unsupported("a change in place of what is read before it, too")
+    whole = extents(update.input.meta["val"].shape)
+    axis, at, count, source = _rows(lo, update, whole)
+    if any(one != 1 for one in whole[:axis]) or not all(isinstance(one, int) for one in whole):
+        raise Unsupported("a change in place that isn't one of rows of axis 0")
+    width = product(whole[axis + 1 :])
+    part = lo.ref(source)
+    form = (*whole[:axis], count, *whole[axis + 1 :])
+    if part.shape != form and product(part.shape) != product(form):
+        part = Expanded(part, form, node)
+    state = lo.states.get(update.input)
+    if state is None:
+        state = lo.states[update.input] = lo.given(update.input, ("state", whole[axis], width))
+    if (part.dtype in FLOATS) != (state.dtype in FLOATS) or (part.dtype not in FLOATS and part.dtype is not state.dtype):
+        raise Unsupported(f"rows of {part.dtype} in a tensor of {state.dtype}")
+    value = lo.graph.kv_append(state.value, lo.shaped(part, (count, width)), at=written(at) if not isinstance(at, Expr) else at)
+    return Dense(value, (whole[axis], width), whole, state.dtype)
+
+
+def _rows(lo: Lowering, update: Update, whole: tuple[Extent, ...]) -> tuple[int, Any, Extent, Node]:
+    """Which axis is written, from which row on, how many rows, and with what."""
+    node, args = update.node, update.node.args
+    rank = len(whole)
+    source: Any = args[_WRITES[node.target]]
+    if node.target in (aten.slice_scatter.default, aten.select_scatter.default):
+        if update.inner is not None:
+            if update.inner.inner is not None or update.inner.node.target is not aten.copy.default:
+                raise Unsupported("a change in place of a part of a part")
+            source = update.inner.node.args[1]
+        found = _arguments(node, 2)
+        axis = int(found[0]) % rank
+        size = whole[axis]
+        if node.target is aten.select_scatter.default:
+            first = extent(found[1])
+            return axis, first + size if isinstance(first, int) and first < 0 else first, 1, source
+        first, last = (extent(one) if one is not None else None for one in found[1:3])
+        if found[3] != 1:
+            raise Unsupported("a change in place with a step")
+        if isinstance(first, (int, type(None))) and isinstance(last, (int, type(None))) and isinstance(size, int):
+            first, last, _ = slice(first, last).indices(size)
+        if last is None or (isinstance(last, int) and isinstance(size, int) and last > size):
+            last = size
+        return axis, first or 0, last - (first or 0), source
+    if node.target is aten.index_copy.default:
+        axis, index = int(args[1]) % rank, args[2]  # type: ignore[arg-type]
+    elif node.target is aten.index_put.default:
+        given = list(args[1])  # type: ignore[arg-type]
+        if len(args) > 3 and args[3] or node.kwargs.get("accumulate"):
+            raise Unsupported("a change in place that adds")
+        axis = next((i for i, one in enumerate(given) if one is not None), 0)
+        index = given[axis]
+        if any(one is not None for one in given[axis + 1 :]):
+            raise Unsupported("a change in place by several indices")
+    else:
+        return 0, 0, whole[0] if whole else 1, source
+    value = index.meta["val"]  # type: ignore[union-attr]
+    if value.dtype not in (torch.int64, torch.int32) or product(extents(value.shape)) != 1:
+        raise Unsupported("a change in place of rows whose numbers are known only at run time, and which needn't be neighbours")
+    size = whole[axis]
+    return axis, lo.given(index, ("position", size)), 1, source
 
 
 def updates(nodes: list[Node]) -> tuple[dict[Node, Update], set[Node]]:

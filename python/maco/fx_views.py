@@ -23,12 +23,14 @@ from .fx_lower import (
     Shape,
     Unsupported,
     common_of,
+    extent,
     extents,
     lowers,
     operand_of,
     product,
     result_of,
     static,
+    written,
 )
 from .fx_pointwise import converted, unexpanded
 
@@ -224,9 +226,44 @@ def _slice(lo: Lowering, node: Node) -> Any:
         return x
     size = x.shape[axis]
     if not isinstance(size, int) or any(isinstance(one, (Node, torch.SymInt)) for one in (begin, end, step)):
-        raise Unsupported("a slice whose bounds are known only at run time")
+        return _open_slice(lo, x, axis, begin, end, step, shape, node)
     begin, end, step = slice(begin, end, step).indices(size)
     return sliced(lo, x, axis, begin, end, step, shape, node)
+
+
+def _open_slice(lo: Lowering, x: Ref, axis: int, begin: Any, end: Any, step: Any, shape: Shape, node: Node) -> Ref:
+    """Rows whose number launches decide."""
+    size = x.shape[axis]
+    first = extent(begin) if begin is not None else 0
+    last = extent(end) if end is not None else size
+    if isinstance(size, int) and isinstance(last, int):
+        last = min(last, size)
+    if step != 1 or (isinstance(first, int) and first < 0) or (isinstance(last, int) and last < 0):
+        raise Unsupported("a slice whose bounds are known only at run time")
+    if isinstance(first, int) and isinstance(last, int) and isinstance(size, int):
+        return sliced(lo, x, axis, first, last, 1, shape, node)
+    if isinstance(x, Permuted):
+        inner = x.perm[axis]
+        cut = (*x.base.shape[:inner], shape[axis], *x.base.shape[inner + 1 :])
+        if any(one != 1 for one in x.base.shape[:inner]):
+            raise Unsupported("a slice of another axis than the first, whose bounds are known only at run time")
+        return permuted(_rows_of(lo, x.base, inner, first, last, cut, node), x.perm, node)
+    if any(one != 1 for one in x.shape[:axis]):
+        raise Unsupported("a slice of another axis than the first, whose bounds are known only at run time")
+    return _rows_of(lo, x, axis, first, last, shape, node)
+
+
+def _rows_of(lo: Lowering, x: Ref, axis: int, first: Extent, last: Extent, shape: Shape, node: Node) -> Ref:
+    def make() -> Dense:
+        behind = product(x.shape[axis + 1 :])
+        form = (x.shape[axis], behind)
+        value = lo.graph.slice(lo.shaped(x, form), axis=0, begin=written(first) if first != 0 else None, end=written(last))
+        return lo.made(value, (shape[axis], behind), shape, x.dtype)
+
+    found = Lazy(shape, x.dtype, make, node)
+    if first == 0:
+        found.prefix = (x, last)
+    return found
 
 
 @lowers(aten.select.int, view=True)

@@ -269,6 +269,8 @@ class Session:
             order=0 if order is None else operator.index(order),
             progress=told,
         )
+        if chosen == "cuda":
+            _native.prefer_packages()
         pointer = kernel._handle.begin()
 
         def work() -> int:

@@ -74,7 +74,7 @@ class Program:
             bound = self._sessions.get(stamped)
             if bound is None:
                 bound = self._sessions[stamped] = _Bound(self, stamped)
-                bound.staged = self._lost.pop(stamped, {})
+                bound.own = self._lost.pop(stamped, {})
             try:
                 bound.run(tensors, dict(values or {}))
             except KeyboardInterrupt:
@@ -106,7 +106,7 @@ class Program:
 
     def _drop(self) -> None:
         for stamped, bound in self._sessions.items():
-            self._lost[stamped] = bound.staged
+            self._lost[stamped] = bound.own
             bound.session.close()
         self._sessions.clear()
 

@@ -404,3 +404,23 @@ def test_a_hundred_leak_nothing(python, use):
     assert same == "True", ran.stdout
     # A session has more than 4 MB of its own here, a kernel's source 300 KB; the rest is the allocator's.
     assert int(megabytes) < 20
+
+
+def test_cudas_libraries_of_packages_are_taken_before_a_toolkits(tmp_path, python):
+    folder = tmp_path / "nvidia" / "nccl" / "lib"
+    folder.mkdir(parents=True)
+    made = subprocess.run(["c++", "-shared", "-x", "c", "/dev/null", "-o", folder / "libnccl.so.2", "-Wl,-soname,libnccl.so.2"], check=False)
+    if made.returncode:
+        pytest.skip("no C++ compiler")
+    text = """
+import ctypes, sys
+from maco import _native
+sys.path.append(sys.argv[1])
+_native.prefer_packages()
+ctypes.CDLL("libnccl.so.2")
+print([line.split()[-1] for line in open("/proc/self/maps") if "libnccl" in line][:1])
+"""
+    ran = python(text, args=[str(tmp_path)])
+    assert str(folder) in ran.stdout, ran.stdout + ran.stderr
+    ran = python(text, args=[str(tmp_path)], env={"MACO_NCCL": "elsewhere"})
+    assert str(folder) not in ran.stdout
