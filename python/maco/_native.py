@@ -263,12 +263,12 @@ class _Library:
         self.lock = threading.Lock()
         self.dll: ctypes.CDLL | None = None
         self.path = ""
-        self.pid = 0
+        self.forked = False  # since it was loaded, and this is the child
 
     def get(self) -> ctypes.CDLL:
         dll = self.dll
         if dll is not None:
-            if os.getpid() != self.pid:
+            if self.forked:
                 raise Error(
                     "MACO was loaded before this process was forked, and its threads and memory don't survive a fork; "
                     "start processes with multiprocessing.get_context('spawn')"
@@ -295,7 +295,7 @@ class _Library:
             except AttributeError as error:
                 tried.append(f"{path}: another version of the library: {error}")
                 continue
-            self.path, self.pid, self.dll = os.fspath(path), os.getpid(), dll
+            self.path, self.dll = os.fspath(path), dll
             return
         if os.environ.get("MACO_LIBRARY"):
             advice = "set MACO_LIBRARY to the file libmaco.so or its folder, or unset it"
@@ -314,6 +314,7 @@ def _in_child() -> None:
     # What other threads held is held for ever in a forked child.
     global _idle
     _library.lock = threading.Lock()
+    _library.forked = _library.dll is not None
     _idle = None
 
 
@@ -340,7 +341,7 @@ def version() -> str:
 
 def forked() -> bool:
     """Whether this is a child that was forked after the library was loaded."""
-    return _library.dll is not None and os.getpid() != _library.pid
+    return _library.forked
 
 
 # ---- calls -----------------------------------------------------------------------------------------------------------------------------
@@ -361,23 +362,28 @@ def strings(texts: Iterable[str], what: str) -> Any:
 
 def call(name: str, *arguments: Any) -> Any:
     """Calls a function that takes a `maco_error**` last; raises what it says. Gives what the function gives."""
-    dll = library()
     error = c_void_p()
-    result = getattr(dll, name)(*arguments, byref(error))
+    result = getattr(library(), name)(*arguments, byref(error))
     if error.value is not None:
-        code = dll.maco_error_code(error)
-        message = dll.maco_error_message(error).decode(errors="replace")
-        found = diagnostics("maco_error", error.value)
-        stopped = Stopped(size=ctypes.sizeof(Stopped))
-        what = None
-        if dll.maco_error_stopped(error, byref(stopped)) == 0:
-            what = (stopped.rank, stopped.task.decode(), stopped.event.decode(), stopped.expected, stopped.seen)
-        dll.maco_error_free(error)
-        raise from_library(code, message, found, what)
+        raise taken_error(error)
     status = FUNCTIONS[name][0] is c_int
     if (status and result != 0) or (not status and result is None and name != "maco_session_address"):
         raise Error(f"{name} failed and didn't say why", code=ErrorCode.INTERNAL)
     return result
+
+
+def taken_error(error: c_void_p) -> Error:
+    """The exception for an error that a function gave away, which is freed here."""
+    dll = library()
+    code = dll.maco_error_code(error)
+    message = dll.maco_error_message(error).decode(errors="replace")
+    found = diagnostics("maco_error", error.value or 0)
+    stopped = Stopped(size=ctypes.sizeof(Stopped))
+    what = None
+    if dll.maco_error_stopped(error, byref(stopped)) == 0:
+        what = (stopped.rank, stopped.task.decode(), stopped.event.decode(), stopped.expected, stopped.seen)
+    dll.maco_error_free(error)
+    return from_library(code, message, found, what)
 
 
 def diagnostics(of: str, pointer: int) -> list[Diagnostic]:
@@ -415,20 +421,22 @@ class Handle:
         self._pointer: int | None = pointer
         self._free = free
         self._uses = 0
+        self._released = False  # by its owner
         self._lock = threading.Lock()
         self.keep: dict[Any, Any] = {}
         self._finalizer = weakref.finalize(owner, self._release)
 
     @property
     def closed(self) -> bool:
-        return not self._finalizer.alive
+        return self._released
 
     def close(self) -> None:
         """Frees it, or lets the last call that uses it do so. Doing so twice is allowed."""
         self._finalizer()
 
     def _release(self) -> None:
-        if forked():
+        self._released = True
+        if _library.forked:
             return
         with self._lock:
             if self._uses:
@@ -445,19 +453,19 @@ class Handle:
         """The pointer, which isn't freed before as many calls of `done`. Raises `maco.Error` in a forked child."""
         library()
         with self._lock:
-            if self._pointer is None or not self._finalizer.alive:
+            if self._pointer is None or self._released:
                 raise Error("it was closed")
             self._uses += 1
             return self._pointer
 
     def done(self) -> None:
-        if forked():
+        if _library.forked:
             return
-        pointer = None
         with self._lock:
             self._uses -= 1
-            if not self._uses and not self._finalizer.alive:
-                pointer, self._pointer = self._pointer, None
+            if self._uses or not self._released:
+                return
+            pointer, self._pointer = self._pointer, None
         self._free_now(pointer)
 
     @contextmanager

@@ -27,7 +27,7 @@ OPTIONS = ("strict", "dynamic", "sm_roles", "min_ops", "overlap")
 OVERLAP = ("none", "conservative", "aggressive")
 
 _DECOMPOSED = (
-    "addcmul", "glu", "hardsigmoid", "hardswish", "l1_loss", "lerp", "mse_loss", "mse_loss_backward", "native_dropout_backward", "stack",
+    "addcmul", "glu", "hardsigmoid", "hardswish", "l1_loss", "mse_loss", "mse_loss_backward", "native_dropout_backward", "stack",
 )  # fmt: skip
 
 
@@ -95,8 +95,10 @@ def _aot(options: Options, report: Report | None = None) -> Any:
             except Error as error:
                 return _raising(error)
             if report is not None:
-                for row in compiled.report.table:
-                    row["pass"] = "backward" if backward else "forward"
+                if backward:
+                    for row in compiled.report.table:
+                        row["pass"] = "backward"
+                    compiled.report.backward_launches = len(compiled.report.graphs)
                 report.add(compiled.report)
                 return _boxed(gm.forward)
             return _boxed(compiled.run)

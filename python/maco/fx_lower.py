@@ -104,6 +104,11 @@ def extent(size: Any) -> Extent:
     return expression
 
 
+def plain_size(size: Any) -> Extent:
+    """A size as an integer, if it is one."""
+    return int(size) if isinstance(size, sympy.Expr) and size.is_number else size
+
+
 def extents(sizes: Sequence[Any]) -> Shape:
     """Sizes of a traced tensor."""
     return tuple(extent(size) for size in sizes)
@@ -227,6 +232,7 @@ class Lowering:
         self.refs: dict[Node, Any] = {}
         self.hard: set[Node] = set()  # views that torch has to make
         self.states: dict[Node, Dense] = {}  # inputs that are changed in place
+        self.taken: dict[tuple[Node, Any], Any] = {}
         self.name = ""
 
     # ---- nodes
@@ -255,6 +261,13 @@ class Lowering:
                 found = self.refs[node] = self.given(node, "plain")
         if isinstance(found, tuple):
             raise Unsupported("an operand is a list of tensors")
+        return found
+
+    def outside(self, node: Node, kind: Any) -> Any:
+        """What comes from outside as one of the kinds of integers, declared once."""
+        found = self.taken.get((node, kind))
+        if found is None:
+            found = self.taken[node, kind] = self.given(node, kind)
         return found
 
     def operand(self, arg: Any) -> Operand:

@@ -42,16 +42,16 @@ def attention(
 def matched(gm: GraphModule) -> GraphModule:
     """The graph with matches in place of their ops, or the graph itself."""
     targets = {node.target for node in gm.graph.nodes if node.op == "call_function"}
-    if not targets & {aten.rsqrt.default, aten._softmax.default, *_ATTENTIONS}:
+    if not targets & {aten.rsqrt.default, *_SOFTMAXES, *_ATTENTIONS}:
         return gm
     found = GraphModule(gm, _copied(gm))
     changed = False
     for node in list(found.graph.nodes):
-        if node.op != "call_function":
+        if node.op != "call_function" or node._erased:
             continue
         if node.target is aten.rsqrt.default:
             changed |= _norm(node)
-        elif node.target is aten._softmax.default:
+        elif node.target in _SOFTMAXES:
             changed |= _written_attention(node)
         elif node.target in _ATTENTIONS:
             changed |= _attention(node)
@@ -169,6 +169,7 @@ def _replace_norm(product: Node, x: Node, eps: float) -> None:
 
 # ---- attention -------------------------------------------------------------------------------------------------------------------------
 
+_SOFTMAXES = (aten._softmax.default, aten._safe_softmax.default)
 _ATTENTIONS = {
     aten.scaled_dot_product_attention.default: (3, 4, 5),
     aten._scaled_dot_product_flash_attention_for_cpu.default: (None, 3, 4),
@@ -208,7 +209,12 @@ def _attention(node: Node) -> bool:
         if kind is None or causal:
             return False
         causal = kind == "causal"
-    return _replace_attention(result, q, k, v, causal, scale)
+    _replace_attention(result, q, k, v, causal, scale)
+    # torch counts them among the random ones, which it doesn't drop.
+    for one in (*node.users, node):
+        if not one.users:
+            node.graph.erase_node(one)
+    return True
 
 
 def _replace_attention(result: Node, q: Node, k: Node, v: Node, causal: bool, scale: float | None) -> bool:

@@ -206,7 +206,7 @@ class Plan:
                 continue
             if node.target in VIEWS and node not in self.hard:
                 continue
-            if not values_of(node) and isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)):
+            if not values_of(node) and _is_number(node):
                 continue
             if lowering_of(node) is None and node not in self.updates:
                 self.reasons[node] = "MACO has no such op"
@@ -354,7 +354,7 @@ class Plan:
         stack = list(node.users)
         while stack:
             user = stack.pop()
-            if is_view(user) and user not in self.hard:
+            if user in self.gone or (is_view(user) and user not in self.hard):
                 stack += user.users
             elif user not in self.inside or self.phases[user] != number:
                 return True
@@ -368,6 +368,8 @@ class Plan:
         for node in self.nodes:
             if node.op != "call_function" or node in self.folded or (is_view(node) and node not in self.hard):
                 continue
+            if not values_of(node) and _is_number(node):
+                continue
             inside = node in where
             report.table.append(
                 {
@@ -378,10 +380,16 @@ class Plan:
                     "launch": where.get(node),
                     "reason": "" if inside else self.reasons.get(node, ""),
                     "graph": 0,
+                    "pass": "forward",
                 }
             )
         report.graphs = [part.graph.text() for part in self.parts]
         return report
+
+
+def _is_number(node: Node) -> bool:
+    """Whether it computes a size."""
+    return isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool))
 
 
 def _hints(value: Any) -> list[tuple[Any, int]]:

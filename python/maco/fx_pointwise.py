@@ -352,6 +352,16 @@ def _leaky_relu(lo: Lowering, node: Node) -> Any:
     return binary(lo, "add", high, low, shape, dtype)
 
 
+@lowers(aten.lerp.Scalar)
+def _lerp(lo: Lowering, node: Node) -> Any:
+    shape, dtype = result_of(node)
+    x, y, weight = lo.ref(node.args[0]), lo.ref(node.args[1]), node.args[2]
+    name, lo.name = lo.name, ""
+    step = binary(lo, "mul", binary(lo, "sub", y, x, shape, dtype, DType.f32), weight, shape, DType.f32)  # type: ignore[arg-type]
+    lo.name = name
+    return binary(lo, "add", x, step, shape, dtype)
+
+
 @lowers(aten.threshold_backward.default)
 def _threshold_backward(lo: Lowering, node: Node) -> Any:
     # The bound is infinite where x is positive, and 0 elsewhere.

@@ -15,14 +15,16 @@ class Report:
 
     `table` has a dict for each op: "op", "source" (file:line of the caller's Python, "" if it isn't known), "runs" ("maco" or "torch"),
     "launch" (which of the launches of its graph, None in torch), "reason" (why it is left to torch, "" else), "name" and "graph" (the
-    number of the traced graph that it belongs to). `graphs` are MACO's graphs as text, one a launch. `fallbacks` are the rows of what is
-    left to torch for a reason.
+    number of the traced graph that it belongs to, of which those of the backward pass stand behind the others; "pass" says which). `graphs`
+    are MACO's graphs as text, one a launch. `fallbacks` are the rows of what is left to torch for a reason.
     """
 
     table: list[dict[str, Any]] = field(default_factory=list)
     graphs: list[str] = field(default_factory=list)
     breaks: list[str] = field(default_factory=list)
     """Why torch.compile cut the function into several graphs."""
+    backward_launches: int = 0
+    """Launches of the backward pass of one call."""
 
     @property
     def fallbacks(self) -> list[dict[str, Any]]:
@@ -31,27 +33,36 @@ class Report:
 
     @property
     def launches(self) -> int:
-        """Launches of kernels of MACO's in one call."""
-        return len(self.graphs)
+        """Launches of kernels of MACO's in one call, without those of a backward pass."""
+        return len(self.graphs) - self.backward_launches
 
     def add(self, other: Report) -> None:
         """Appends the report of another traced graph."""
         number = 1 + max((row["graph"] for row in self.table), default=-1)
-        self.table += [{**row, "graph": number} for row in other.table]
+        before = len(self.graphs)
+        for row in other.table:
+            launch = None if row["launch"] is None else row["launch"] + before
+            self.table.append({**row, "graph": number, "launch": launch})
         self.graphs += other.graphs
+        self.backward_launches += other.backward_launches
         self.breaks += other.breaks
 
     def __str__(self) -> str:
         inside = sum(row["runs"] == "maco" for row in self.table)
         graphs = len({row["graph"] for row in self.table})
+        launches = _count(self.launches, "launch", "launches")
+        if self.backward_launches:
+            launches += f" and {self.backward_launches} of the backward pass"
         lines = [
-            f"{_count(inside, 'op')} in {_count(self.launches, 'launch', 'launches')} of MACO's, "
-            f"{_count(len(self.fallbacks), 'op')} left to torch, of {_count(graphs, 'traced graph')}"
+            f"{_count(inside, 'op')} in {launches} of MACO's, {_count(len(self.fallbacks), 'op')} left to torch, "
+            f"of {_count(graphs, 'traced graph')}"
         ]
         if self.table:
             rows = [("op", "source", "runs", "reason")]
             for row in self.table:
                 where = "torch" if row["runs"] == "torch" else f"maco, launch {row['launch'] + 1}"
+                if row["pass"] == "backward":
+                    where += " (backward)"
                 rows.append((row["op"], row["source"], where, row["reason"]))
             widths = [max(len(one[i]) for one in rows) for i in range(3)]
             lines += ["  ".join([*(cell.ljust(width) for cell, width in zip(one, widths, strict=False)), one[3]]).rstrip() for one in rows]

@@ -31,7 +31,7 @@ from .fx_lower import (
     written,
 )
 from .fx_pointwise import binary, converted, scaled, suffix, unary, unexpanded
-from .fx_views import permuted
+from .fx_views import permuted, straight
 
 aten = torch.ops.aten
 
@@ -239,7 +239,7 @@ def _gathered(lo: Lowering, node: Node, table: Ref, ids: Any, kind: str) -> Dens
     if isinstance(known, Ref) and known.dtype is DType.i32:
         numbers: Ref = known
     else:
-        numbers = lo.given(ids, (kind, count))
+        numbers = lo.outside(ids, (kind, count))
     if product(numbers.shape) == 0:
         raise Unsupported("a tensor without elements")
     width = product(table.shape[1:])
@@ -296,7 +296,7 @@ def _attention(lo: Lowering, node: Node) -> Any:
             raise Unsupported("causal attention of more queries than keys")
         length = rows  # query i sees keys up to i
     order = (rank - 2, *range(rank - 2), rank - 1)
-    k, v = (permuted(one, order, node) for one in (k, v))
+    k, v = (straight(permuted(one, order, node)) for one in (k, v))
     first, second = (getattr(one, "prefix", None) for one in (k, v))
     tall: Any = keys
     if first is not None and second is not None and first[1] == second[1] and not causal:

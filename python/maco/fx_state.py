@@ -13,7 +13,7 @@ import torch
 from torch.fx import Node
 
 from .expressions import Expr
-from .fx_lower import FLOATS, VIEWS, Dense, Expanded, Extent, Lowering, Unsupported, extent, extents, product, written
+from .fx_lower import FLOATS, VIEWS, Dense, Expanded, Extent, Lowering, Unsupported, extent, extents, plain_size, product, written
 
 __all__ = ["Update", "appended", "updates"]
 
@@ -115,7 +115,7 @@ def _rows(lo: Lowering, update: Update, whole: tuple[Extent, ...]) -> tuple[int,
             first, last, _ = slice(first, last).indices(size)
         if last is None or (isinstance(last, int) and isinstance(size, int) and last > size):
             last = size
-        return axis, first or 0, last - (first or 0), source
+        return axis, first or 0, plain_size(last - (first or 0)), source
     if node.target is aten.index_copy.default:
         axis, index = int(args[1]) % rank, args[2]  # type: ignore[arg-type]
     elif node.target is aten.index_put.default:
@@ -132,7 +132,7 @@ def _rows(lo: Lowering, update: Update, whole: tuple[Extent, ...]) -> tuple[int,
     if value.dtype not in (torch.int64, torch.int32) or product(extents(value.shape)) != 1:
         raise Unsupported("a change in place of rows whose numbers are known only at run time, and which needn't be neighbours")
     size = whole[axis]
-    return axis, lo.given(index, ("position", size)), 1, source
+    return axis, lo.outside(index, ("position", size)), 1, source
 
 
 def updates(nodes: list[Node]) -> tuple[dict[Node, Update], set[Node]]:

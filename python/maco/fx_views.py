@@ -180,6 +180,15 @@ def permuted(x: Ref, perm: tuple[int, ...], node: Node) -> Ref:
     return Permuted(x, perm, node)
 
 
+def straight(x: Ref) -> Ref:
+    """What x is a permutation of, if that moves axes of one element only; their order is another then."""
+    if isinstance(x, Permuted):
+        axes = [p for p in x.perm if x.base.shape[p] != 1]
+        if axes == sorted(axes):
+            return straight(x.base)
+    return x
+
+
 @lowers(aten.expand.default, view=True)
 def _expand(lo: Lowering, node: Node) -> Any:
     shape, _ = result_of(node)
@@ -207,7 +216,7 @@ def sliced(lo: Lowering, x: Ref, axis: int, begin: int, end: int, step: int, sha
         at = 1
         if behind == 1:
             form = form[:2]
-        if before == 1:
+        if before == 1 and not (behind == 1 and len(lo.dense(x).form) > 1 and lo.dense(x).form[-1] == size):
             form, at = form[1:], 0
         count = len(range(begin, end, step))
         value = lo.graph.slice(lo.shaped(x, form), axis=at, begin=begin or None, end=None if end == size else end, step=step)

@@ -244,6 +244,9 @@ class Session:
         self._device = chosen
         self._lock = threading.Lock()
         self._broken = ""
+        self._torch_gpus: dict[int, int] = {}  # of ranks that have tensors of torch's
+        self._stream = (ctypes.c_void_p * 1)()  # of `_launch_placed`, as the next
+        self._error = ctypes.c_void_p()
         self._tensors = {info.name: info for info in kernel.tensors}
         if (rank is None) != (group is None):
             # Without a group of its own, a rank of a kernel of one is the only one.
@@ -251,6 +254,7 @@ class Session:
                 raise Error("rank= and group= belong together")
             group = "alone"
         self._here = None if not process_a_rank else _own_rank(kernel.world) if rank is None else operator.index(rank)
+        self._ranks: tuple[int, ...] = tuple(range(kernel.world)) if self._here is None else (self._here,)
         self._ranks_per_gpu = ranks_per_gpu
         told = _native.PROGRESS(lambda _, what: progress(what.decode())) if progress else _native.PROGRESS()
         options = _native.SessionOptions(
@@ -295,7 +299,7 @@ class Session:
     @property
     def ranks(self) -> tuple[int, ...]:
         """The ranks of this process."""
-        return tuple(range(self._kernel.world)) if self._here is None else (self._here,)
+        return self._ranks
 
     # ---- memory
 
@@ -313,6 +317,9 @@ class Session:
         check(memory, name, dtype=info.dtype, shape=info.shape, device=self._device, index=index, writable=written)
         self._call("maco_session_bind", at, _name(name), memory.address, memory.bytes, waits=self._device == "cuda")
         self._replace((at, name), memory)
+        torch = sys.modules.get("torch")
+        if self._device == "cuda" and torch is not None and isinstance(memory.keep, torch.Tensor):
+            self._torch_gpus[at] = memory.index
 
     def share(self, other: Session) -> None:
         """Lets each param and state live where `other` has the one of that name, dtype and shape; keeps `other`'s memory alive.
@@ -392,11 +399,11 @@ class Session:
         values raise `maco.Error` at once; a launch that fails raises at the next `launch` or `wait`.
         """
         prepare()
-        merged = {**(values or {}), **named}
-        numbers = {name: value for name, value in merged.items() if not _is_memory(value)}
-        placed = {name: value for name, value in merged.items() if _is_memory(value)}
-        given, count = _numbers(numbers)
-        addresses, keep = self._addresses(placed)
+        merged = {**values, **named} if values else named
+        placed = {name: value for name, value in merged.items() if type(value) is not int and _is_memory(value)}
+        numbers = {name: value for name, value in merged.items() if name not in placed} if placed else merged
+        given, count = _numbers(numbers) if numbers else (None, 0)
+        addresses, keep = self._addresses(placed) if placed else (None, {})
         streams = self._streams(stream)
         self._call("maco_session_launch_at", given, count, addresses, len(placed), streams, waits=self._device == "cpu")
         # The GPU reads them later.
@@ -430,8 +437,19 @@ class Session:
     def _launch_placed(self, stream: int, values: Values, places: Places, count: int) -> None:
         """A launch of this process's one rank with tensors in the first `count` places. The caller keeps their memory."""
         given, number = _numbers(values) if values else (None, 0)
-        streams = (ctypes.c_void_p * 1)(stream)
-        self._call("maco_session_launch_with", given, number, None, 0, places.array, count, streams)
+        launch = _native.library().maco_session_launch_with
+        with self._lock:
+            if self._broken:
+                raise Error(self._broken)
+            own = self._handle.begin()
+            try:
+                self._stream[0] = stream
+                error = self._error
+                if launch(own, given, number, None, 0, places.array, count, self._stream, ctypes.byref(error)):
+                    self._error = ctypes.c_void_p()
+                    raise _native.taken_error(error)
+            finally:
+                self._handle.done()
 
     def _run_placed(self, values: Values, places: Places, count: int) -> None:
         """The same on the session's own stream; waits for it."""
@@ -475,10 +493,12 @@ class Session:
         _native.library()  # a forked child is told before it waits for a lock of its parent's
         with self._lock:
             self._usable()
-            if not waits:
-                with self._handle.use() as own:
-                    return _native.call(function, own, *arguments)
             own = self._handle.begin()
+            if not waits:
+                try:
+                    return _native.call(function, own, *arguments)
+                finally:
+                    self._handle.done()
 
             def work() -> Any:
                 given = _native.call(function, own, *arguments)
@@ -550,17 +570,10 @@ class Session:
         return (ctypes.c_void_p * len(ones))(*[_stream(one) for one in ones])
 
     def _torch_streams(self) -> list[int] | None:
-        torch = sys.modules.get("torch")
-        if torch is None or self._device == "cpu":
+        if not self._torch_gpus:
             return None
-        devices = {
-            key[0]: memory.index
-            for key, memory in self._handle.keep.items()
-            if isinstance(memory, Memory) and memory.device == "cuda" and isinstance(memory.keep, torch.Tensor)
-        }
-        if not devices:
-            return None
-        return [torch.cuda.current_stream(devices.get(rank, rank // self._ranks_per_gpu)).cuda_stream for rank in self.ranks]
+        current = sys.modules["torch"].cuda.current_stream
+        return [current(self._torch_gpus.get(rank, rank // self._ranks_per_gpu)).cuda_stream for rank in self.ranks]
 
 
 class Places:

@@ -34,7 +34,7 @@ def optimize(target: Any = None, **options: Any) -> Any:
     if isinstance(target, type):
         if not issubclass(target, torch.nn.Module):
             raise TypeError(f"optimize decorates functions and classes of torch.nn.Module; {target.__name__} is neither")
-        target.forward = _decorated(target.forward, dynamic, own)  # type: ignore[method-assign]
+        target.forward = _decorated(target.forward, dynamic, own)  # type: ignore[attr-defined]
         return target
     if not callable(target):
         raise TypeError(f"optimize decorates a function or a Module class, not a {type(target).__name__}")

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import operator
-import sys
+import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
 from . import groups
-from .dtypes import DType, DTypeLike, as_dtype
-from .errors import Error, GraphError
-from .expressions import Expr, ExprLike, expression
-from .graph import Graph, Value, _extents, _Op, _Where
+from .dtypes import DType, as_dtype
+from .errors import Error
+from .expressions import Expr, ExprLike
+from .graph import _caller, _extents, _Op
 from .kernel import Kernel
 from .program import Program
+from .registered import have_torch, library_of, operand, usable
 from .roles import Roles, SMConfig, counts, current_device, roles_of
-from .tensors import ALIGNMENT, Memory, describe, shape_text
+from .taskgraph import TaskGraph
+from .tensors import Memory, describe
 from .words import suggestion
 
-__all__ = ["PersistentKernel", "TaskGraph"]
+__all__ = ["PersistentKernel"]
 
 
 class _Output:
@@ -81,7 +82,7 @@ class PersistentKernel:
         self._memories: dict[str, Any] = {}  # what the kernel is given: the same memory
         self._names: dict[int, str] = {}  # by id
         self._outputs: dict[str, _Output] = {}
-        self._shown: dict[str, tuple[Any, str]] = {}  # outputs as callers see them, and what counts their rows
+        self._shown: dict[str, Any] = {}  # as callers see them
         self._place: tuple[str, int | None] | None = None
         self._placed_by = ""
         self._library = ""
@@ -111,23 +112,23 @@ class PersistentKernel:
         """
         self._growing()
         called = self._fresh(name, "tensor")
-        if id(tensor) in self._names and self._tensors[self._names[id(tensor)]] is tensor:
-            raise Error(f"the tensor is registered already, as '{self._names[id(tensor)]}'")
+        known = self._name_of(tensor)
+        if known is not None:
+            raise Error(f"the tensor is registered already, as '{known}'")
         memory = describe(tensor, called)
         self._put(memory, called)
         library = library_of(tensor)
-        usable = usable(tensor, memory, called)
+        memory_of_it = usable(tensor, memory, called)
         shape = _shape(memory.shape, rows, called)
-        where = _place_of_caller()
-        self._graph._register(called, f"{called} : {memory.dtype}{_extents(shape)}", where, "param", memory.dtype)
+        self._graph._register(called, f"{called} : {memory.dtype}{_extents(shape)}", _caller(), memory.dtype)
         self._library = self._library or library
         self._tensors[called] = tensor
-        self._memories[called] = usable
+        self._memories[called] = memory_of_it
         given = operand(self, tensor, library)
         self._names[id(tensor)] = called
         if given is not tensor:
             self._names[id(given)] = called
-            self._shown[called] = (given, "")  # kept alive: its id is its name
+            self._shown[called] = given  # kept alive: its id is its name
         return given
 
     def register_output(self, shape: Sequence[int], dtype: Any, name: str | None = None, *, rows: ExprLike | None = None) -> Any:
@@ -139,12 +140,11 @@ class PersistentKernel:
         called = self._fresh(name, "output")
         extents = _extents_of(shape, called)
         known = as_dtype(dtype)
-        made, usable = self._allocate(extents, known)
+        made, own = self._allocate(extents, known)
         self._outputs[called] = _Output(f"{called} : {known}{_extents(_shape(tuple(extents), rows, called))}", known)
-        self._tensors[called] = made
-        self._memories[called] = usable
+        self._tensors[called] = self._shown[called] = made
+        self._memories[called] = own
         self._names[id(made)] = called
-        self._shown[called] = (made, "" if rows is None else expression(rows))
         return made
 
     # ---- the graph
@@ -274,12 +274,11 @@ class PersistentKernel:
         if self._program is not None:
             raise Error("the kernel is compiled, and its graph can't grow any more; make another")
 
-    def _declare(self, make: Any) -> Expr:
+    def _declare(self, make: Callable[[], Expr]) -> Expr:
         self._growing()
         was, self._graph._building = self._graph._building, True
         try:
-            made: Expr = make()
-            return made
+            return make()
         finally:
             self._graph._building = was
 
@@ -314,7 +313,7 @@ class PersistentKernel:
         device, index = self._device()
         if self._place is None:
             self._place, self._placed_by = (device, index), "an output"
-        if self._library == "numpy" or (device == "cpu" and not have_torch()):
+        if self._library == "numpy" or not have_torch():
             import numpy
 
             made = numpy.zeros(tuple(shape), dtype.numpy())
@@ -332,25 +331,27 @@ class PersistentKernel:
             if info.name in self._memories:
                 made[info.name] = self._memories[info.name]
                 continue
-            shown, usable = self._allocate(info.shape, info.dtype)
-            made[info.name] = usable
-            if info.kind == "output":
-                counted = self._graph._made_value(info.name)
-                self._shown[info.name] = (shown, "" if counted is not None else "?")
+            self._shown[info.name], made[info.name] = self._allocate(info.shape, info.dtype)
         self._given = made
         kinds = {info.name: info.kind for info in program.kernel.tensors}
         self._given_out = [name for name in self._graph._made if kinds.get(name) == "output"]
         self._variables = {one.name: True for one in program.kernel.scalars} | {one.name: False for one in program.kernel.dims}
         self._maxima = {one.name: one.highest for one in program.kernel.dims}
+        self._counted = {}
+        if self._maxima:
+            text = self._graph.text(canonical=True)
+            for name in self._given_out:
+                found = re.search(rf"^\s*output (?:.*, )?{re.escape(name)} : \w+\[([^,\]]*)", text, re.M)
+                if found and not found.group(1).isdigit():
+                    self._counted[name] = compile(found.group(1).replace("/", "//").replace("world", str(self.world_size)), name, "eval")
 
     _maxima: dict[str, int]
+    _counted: dict[str, Any]
 
     def _rows(self, name: str, values: Mapping[str, int]) -> Any:
-        tensor, counted = self._shown[name]
-        if counted not in self._maxima:
-            return tensor
-        count = values.get(counted)
-        return tensor if count is None or count == tensor.shape[0] else tensor[: operator.index(count)]
+        """An output; of rows that a dim counts those of a launch."""
+        tensor, counted = self._shown[name], self._counted.get(name)
+        return tensor if counted is None else tensor[: eval(counted, {"__builtins__": {}}, {**self._maxima, **values})]
 
     def _name_of(self, tensor: Any) -> str | None:
         """What a tensor is registered as; None: it isn't."""
@@ -358,7 +359,7 @@ class PersistentKernel:
         if name is None:
             return None
         known = self._tensors[name]
-        return name if known is tensor or self._shown.get(name, (None,))[0] is tensor else None
+        return name if known is tensor or self._shown.get(name) is tensor else None
 
     def _is_registered(self, value: Any) -> bool:
         return self._name_of(value) is not None
@@ -390,12 +391,6 @@ def _extents_of(shape: Any, name: str) -> list[int]:
     return extents
 
 
-def _place_of_caller() -> _Where:
-    from .graph import _caller
-
-    return _caller()
-
-
 def _integer(value: Any, name: str, least: int) -> int:
     if isinstance(value, bool):
         raise TypeError(f"{name} is an integer, not a bool")
@@ -406,4 +401,3 @@ def _integer(value: Any, name: str, least: int) -> int:
     if number < least:
         raise Error(f"{name} is at least {least}, not {number}")
     return number
-

@@ -15,7 +15,7 @@ from . import config, groups
 from .errors import Error, GraphError, Unavailable
 from .graph import Graph
 from .groups import Group
-from .kernel import Kernel, Places, Profile, Session, TensorInfo, prepare
+from .kernel import Kernel, Places, Profile, Session, TensorInfo, before_launches, prepare
 from .tensors import ALIGNMENT, Memory, check, describe
 
 __all__ = ["Program", "listeners", "program"]
@@ -64,7 +64,8 @@ class Program:
         rows, or shares memory with another that is written, is copied on the way. States and outputs that are left out have zeroed
         memory of the program's own. `what` says in errors what the ranks do.
         """
-        prepare()
+        if before_launches:
+            prepare()
         if self.group is not None:
             groups.settle()
         with self._lock:
@@ -76,7 +77,7 @@ class Program:
                 bound = self._sessions[stamped] = _Bound(self, stamped)
                 bound.own = self._lost.pop(stamped, {})
             try:
-                bound.run(tensors, dict(values or {}))
+                bound.run(tensors, values or {})
             except KeyboardInterrupt:
                 self._interrupted()
                 raise
@@ -165,49 +166,50 @@ class _Bound:
         self.own: dict[str, Any] = {}  # memory of the program's, by name
         self.places = Places(len(self.slots))
         self.safe: set[tuple[Any, ...]] = set()  # where tensors were that needed no copies: names, then addresses
+        self.last: tuple[Any, ...] = ()  # what `places` has
+        self.stream = _current_stream() if program.device == "cuda" else None
+        torch = sys.modules.get("torch")
+        self.plain: tuple[Any, ...] = () if torch is None else (torch.Tensor, torch.nn.Parameter)
+        self.strided = None if torch is None else torch.strided
 
     def run(self, tensors: Mapping[str, Any], values: Mapping[str, int]) -> None:
-        key = self._quick(tensors)
+        key = self._quick(tensors) if self.plain else None
         if key is not None and key in self.safe:
-            self._launch(tensors, key, values)
+            self._launch(key, values)
         else:
             self._run(tensors, key, values)
 
     def _quick(self, tensors: Mapping[str, Any]) -> tuple[Any, ...] | None:
-        """Names and addresses of tensors that all are torch's and just as the kernel has them; else None."""
-        torch = sys.modules.get("torch")
-        if torch is None:
-            return None
-        plain = (torch.Tensor, torch.nn.Parameter)
-        key: list[Any] = [None]
+        """Names, then addresses, of tensors that all are torch's and just as the kernel has them; else None."""
+        slots, plain, strided = self.slots, self.plain, self.strided
+        addresses = []
         for name, tensor in tensors.items():
-            slot = self.slots.get(name)
+            slot = slots.get(name)
             if (
                 slot is None
                 or type(tensor) not in plain
                 or tensor.dtype is not slot.dtype
                 or tensor.shape != slot.shape
                 or tensor.device != slot.device
-                or tensor.layout is not torch.strided
+                or tensor.layout is not strided
                 or not tensor.is_contiguous()
                 or tensor.is_neg()
             ):
                 return None
-            key.append(tensor.data_ptr())
-        key[0] = tuple(tensors)
-        return tuple(key)
+            addresses.append(tensor.data_ptr())
+        return (*tensors, *addresses)
 
-    def _launch(self, tensors: Mapping[str, Any], key: tuple[Any, ...], values: Mapping[str, int]) -> None:
-        """With tensors at the addresses that stand in `key` behind their names."""
-        places = self.places
-        for i, name in enumerate(key[0]):
-            places.put(i, self.slots[name].index, key[i + 1])
-        if self.program.device == "cpu":
-            self.session._run_placed(values, places, len(key) - 1)
-            return
-        import torch
-
-        self.session._launch_placed(torch.cuda.current_stream(self.program.index).cuda_stream, values, places, len(key) - 1)
+    def _launch(self, key: tuple[Any, ...], values: Mapping[str, int]) -> None:
+        """With tensors whose names stand in `key`, and behind them their addresses."""
+        places, count = self.places, len(key) // 2
+        if key != self.last:
+            for i in range(count):
+                places.put(i, self.slots[key[i]].index, key[count + i])
+            self.last = key
+        if self.stream is None:
+            self.session._run_placed(values, places, count)
+        else:
+            self.session._launch_placed(self.stream(self.program.index), values, places, count)
 
     def _run(self, tensors: Mapping[str, Any], key: tuple[Any, ...] | None, values: Mapping[str, int]) -> None:
         device, index = self.program.device, self.program.index
@@ -245,7 +247,7 @@ class _Bound:
                 raise Error(f"'{name}' has no tensor")
             if self.session.address(name) is None:
                 self.session.bind(name, self._memory(name)[0])
-        self._launch(tensors, (tuple(memories), *at), values)
+        self._launch((*memories, *at), values)
         for name in copied:
             if self.slots[name].written:
                 tensors[name].copy_(_rows(self.own[name], tensors[name]))
@@ -266,6 +268,14 @@ class _Bound:
             where = "cpu" if self.program.device == "cpu" else f"cuda:{self.program.index}"
             own = self.own[name] = torch.zeros(slot.shape, dtype=slot.info.dtype.torch(), device=where)
         return own, describe(own, name)
+
+
+def _current_stream() -> Callable[[int], int]:
+    """Gives the handle of torch's current stream on a GPU."""
+    import torch
+
+    quick = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # what PyTorch's own compiler calls
+    return quick or (lambda gpu: torch.cuda.current_stream(gpu).cuda_stream)
 
 
 def _rows(whole: Any, like: Any) -> Any:
@@ -293,6 +303,7 @@ def _overlapping(memories: Mapping[str, Memory], slots: Mapping[str, _Slot]) -> 
 def _compiled(graph: Graph, group: Group | None, options: Mapping[str, Any]) -> Kernel:
     if group is None:
         return graph.compile(**options)
+    groups.settle()
     text = graph.text(canonical=True)
     group.compare(f"{text}\n{sorted(options.items())!r}", f"the graph '{graph.name}' or its options")
     answer, kernel = "", None

@@ -13,31 +13,45 @@ from .tensors import ALIGNMENT, Memory, shape_text
 
 if TYPE_CHECKING:
     from .persistent import PersistentKernel
+    from .taskgraph import TaskGraph
 
 __all__ = ["have_torch", "library_of", "operand", "usable"]
 
 
-def _operator(kind: str, swapped: bool) -> Any:
-    """An operator of a registered tensor: an op while the kernel's task graph is being built, else what it is of any tensor."""
-    plain = f"__{'r' if swapped else ''}{kind}__"
-    op = {"add": "add", "sub": "sub", "mul": "mul", "matmul": "matmul"}[kind]
-
-    def method(self: Any, other: Any) -> Any:
-        kernel = self._maco_kernel
-        if kernel is None or not kernel._graph._building:
-            return getattr(super(type(self), self), plain)(other)
-        graph = kernel._graph
-        value = graph._resolved(self, op)
-        if swapped and kind in ("sub", "matmul") and not isinstance(other, (int, float)):
-            return getattr(graph, op)(other, value)
-        return getattr(value, plain)(other if isinstance(other, (int, float)) else graph._resolved(other, op))
-
-    method.__name__ = plain
-    return method
+def _op(graph: TaskGraph, kind: str, left: Any, right: Any) -> Any:
+    """left + right and the like as an op of the task graph; one of them may be a number."""
+    if isinstance(left, (int, float)):
+        if kind == "sub":
+            return graph.add(graph.mul(right, value=-1), left)
+        left, right = right, left
+    return getattr(graph, kind)(left, right)
 
 
-_OPERATORS = {
-    f"__{'r' if swapped else ''}{kind}__": _operator(kind, swapped) for kind in ("add", "sub", "mul", "matmul") for swapped in (False, True)
+def _outside(name: str) -> Error:
+    return Error(f"'{name}' would run at once, and not be part of the task graph, which has ops of its own: graph.matmul() and the like")
+
+
+# What operators are called in torch; the second of a pair has its operands swapped.
+_TORCH = {
+    **dict.fromkeys(("add", "__add__", "__radd__"), ("add", False)),
+    **dict.fromkeys(("mul", "multiply", "__mul__", "__rmul__"), ("mul", False)),
+    **dict.fromkeys(("sub", "subtract", "__sub__"), ("sub", False)),
+    **dict.fromkeys(("rsub", "__rsub__"), ("sub", True)),
+    **dict.fromkeys(("matmul", "mm", "__matmul__"), ("matmul", False)),
+    "__rmatmul__": ("matmul", True),
+}
+_ASKS = {
+    "size",
+    "dim",
+    "numel",
+    "stride",
+    "is_contiguous",
+    "element_size",
+    "__len__",
+    "__hash__",
+    "data_ptr",
+    "__repr__",
+    "is_floating_point",
 }
 
 
@@ -48,19 +62,40 @@ def _torch_class() -> Any:
     class Registered(torch.Tensor):  # type: ignore[misc]
         """A tensor that is registered with a kernel: the caller's memory, with operators that a task graph takes for ops."""
 
-        _maco_kernel: PersistentKernel | None = None
+        _maco_kernel: PersistentKernel
 
         @classmethod
         def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            name = getattr(func, "__name__", "")
+            graph = next((one._maco_kernel._graph for one in args if isinstance(one, Registered) and hasattr(one, "_maco_kernel")), None)
+            if graph is not None and graph._building and name not in _ASKS and name != "__get__":
+                kind, swapped = _TORCH.get(name, ("", False))
+                if not kind or len(args) != 2 or kwargs:
+                    raise _outside(name)
+                return _op(graph, kind, *(reversed(args) if swapped else args))
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*args, **(kwargs or {}))
 
         def __reduce_ex__(self, protocol: Any) -> Any:
-            return torch.Tensor(self.as_subclass(torch.Tensor)).__reduce_ex__(protocol)
+            return self.as_subclass(torch.Tensor).__reduce_ex__(protocol)
 
-    for name, method in _OPERATORS.items():
-        setattr(Registered, name, method)
+    def operator(name: str, kind: str, swapped: bool) -> Any:
+        # torch would refuse values of a graph before it asks __torch_function__.
+        def method(self: Any, other: Any) -> Any:
+            graph = self._maco_kernel._graph
+            if not graph._building:
+                return getattr(torch.Tensor, name)(self, other)
+            return _op(graph, kind, *((other, self) if swapped else (self, other)))
+
+        return method
+
+    for kind in ("add", "sub", "mul", "matmul"):
+        setattr(Registered, f"__{kind}__", operator(f"__{kind}__", kind, False))
+        setattr(Registered, f"__r{kind}__", operator(f"__r{kind}__", kind, True))
     return Registered
+
+
+_NUMPY = {"add": "add", "subtract": "sub", "multiply": "mul", "matmul": "matmul"}
 
 
 @functools.cache
@@ -71,19 +106,22 @@ def _numpy_class() -> Any:
         """An array that is registered with a kernel: the caller's memory, with operators that a task graph takes for ops."""
 
         _maco_kernel: PersistentKernel | None = None
-        __array_priority__ = 0.0
-
-        def __array_wrap__(self, array: Any, *rest: Any) -> Any:
-            return numpy.asarray(array)
 
         def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-            plain = [one.view(numpy.ndarray) if isinstance(one, Registered) else one for one in inputs]
-            if "out" in kwargs:
-                kwargs["out"] = tuple(one.view(numpy.ndarray) if isinstance(one, Registered) else one for one in kwargs["out"])
-            return getattr(ufunc, method)(*plain, **kwargs)
+            graph = next((one._maco_kernel._graph for one in inputs if getattr(one, "_maco_kernel", None) is not None), None)
+            if graph is not None and graph._building:
+                kind = _NUMPY.get(ufunc.__name__)
+                if kind is None or method != "__call__" or kwargs:
+                    raise _outside(ufunc.__name__)
+                return _op(graph, kind, *inputs)
 
-    for name, method in _OPERATORS.items():
-        setattr(Registered, name, method)
+            def plain(one: Any) -> Any:
+                return one.view(numpy.ndarray) if isinstance(one, Registered) else one
+
+            if "out" in kwargs:
+                kwargs["out"] = tuple(plain(one) for one in kwargs["out"])
+            return getattr(ufunc, method)(*(plain(one) for one in inputs), **kwargs)
+
     return Registered
 
 

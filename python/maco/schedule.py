@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import operator
 import threading
 from collections.abc import Callable
@@ -11,7 +10,7 @@ from typing import Any, Union
 
 import torch
 
-from . import eager, groups, torch_ops
+from . import collectives, eager, groups, torch_ops
 from .dtypes import as_dtype
 from .errors import Error
 from .graph import Graph, Value
@@ -19,7 +18,7 @@ from .groups import Group
 from .kernel import Kernel
 from .program import Program
 from .roles import counts
-from .words import chosen, suggestion
+from .words import suggestion
 
 __all__ = ["CommHandle", "CommScheduler", "Phase"]
 
@@ -241,9 +240,9 @@ class CommScheduler:
                 raise Error("the operand is a collective of another scheduler")
         elif not isinstance(x, torch.Tensor):
             raise TypeError(f"a collective takes a torch.Tensor or what another collective of the scheduler gave, not a {type(x).__name__}")
-        arguments["attributes"] = _attributes(words)
+        arguments["attributes"] = _attributes(_OPS[kind], words)
         if "reduce" in arguments:
-            arguments["reduce"] = eager.check_reduce(arguments["reduce"])
+            arguments["reduce"] = collectives._reduction(arguments["reduce"])
             eager.check_reducible(x.dtype, arguments["reduce"])
         size = self._group.size
         if kind in ("reduce_scatter", "all_to_all"):
@@ -348,21 +347,11 @@ class _Attached(torch.autograd.Function):  # type: ignore[misc]
         return getattr(torch_ops, f"_{ctx.kind}_backward")(ctx, grad)[0], None, None, None
 
 
-def _attributes(words: dict[str, Any]) -> str:
+def _attributes(kind: str, words: dict[str, Any]) -> str:
     """The attributes of a call, as JSON. Raises TypeError for unknown keywords, and `maco.Error` for unknown words."""
-    made: dict[str, Any] = {}
-    for key, value in words.items():
-        if key not in ("priority", "overlap_group", "overlap", "algorithm", "use_ring"):
-            raise TypeError(f"a collective of a phase has no keyword '{key}'; {suggestion(key, ['priority', 'overlap_group', 'use_ring'])}")
-        if value is None:
-            continue
-        if key == "use_ring":
-            if value:
-                made["algorithm"] = "ring"
-        elif key == "overlap_group":
-            made[key] = str(value)
-        elif key == "algorithm":
-            made[key] = chosen(value, ("auto", "oneshot", "twoshot", "ring", "nccl"), key)
-        else:
-            made[key] = chosen(value, {"priority": ("high", "normal", "low"), "overlap": ("none", "conservative", "aggressive")}[key], key)
-    return json.dumps(made, sort_keys=True) if made else ""
+    told: dict[str, Any] = {"priority": "normal", "overlap_group": None, "use_ring": None, "overlap_with_next": None}
+    for key in words:
+        if key not in told:
+            raise TypeError(f"{kind}() of a phase has no keyword '{key}'; {suggestion(key, told)}")
+    told.update(words)
+    return collectives._attributes(kind, **told)

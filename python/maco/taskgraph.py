@@ -45,7 +45,7 @@ class TaskGraph(Graph):
     def _ops(self, kind: str, operands: Sequence[Any], results: int, attributes: Mapping[str, Any], common: Any) -> tuple[Value, ...]:
         told = dict(common)
         output = told.pop("output", None)
-        if isinstance(told.get("into"), Value) or told.get("into") is not None:
+        if told.get("into") is not None:
             told["into"] = self._state(told["into"], kind)
         found = [self._resolved(operand, kind) for operand in operands]
         self._note(found)
@@ -55,7 +55,7 @@ class TaskGraph(Graph):
                 (value, f"{told['name']}.{i}" if i else told["name"]) for i, value in enumerate(made) if value.kind != "state"
             ]
         if output is not None:
-            self._outputs(kind, made, output, explicit="dtype" in told)
+            self._outputs(kind, made, output)
         return made
 
     def cuda(self, *operands: Any, args: Sequence[Any], types: Mapping[str, Any] | None = None, **more: Any) -> Any:
@@ -77,7 +77,7 @@ class TaskGraph(Graph):
         values = made if isinstance(made, tuple) else (made,)
         self._results += [(value, value.name) for value in values if value.kind != "state"]
         if output is not None:
-            self._outputs("cuda", values, output, explicit=True)
+            self._outputs("cuda", values, output)
         return made
 
     cuda.__doc__ = Graph.cuda.__doc__
@@ -109,12 +109,12 @@ class TaskGraph(Graph):
         assert value._op is not None
         return value._op.where
 
-    def _register(self, name: str, text: str, where: _Where, kind: str, dtype: DType) -> None:
+    def _register(self, name: str, text: str, where: _Where, dtype: DType) -> None:
         """Declares a tensor; that an op writes it is found out later."""
         self._take(name, f"the tensor '{name}'")
         self._lines[name] = len(self._items)
-        self._items.append((where, f"{kind} {text}"))
-        self._values[name] = Value(self, None, 0, name, kind, dtype)
+        self._items.append((where, f"param {text}"))
+        self._values[name] = Value(self, None, 0, name, "param", dtype)
 
     def _resolved(self, operand: Any, kind: str) -> Any:
         if isinstance(operand, Value):
@@ -124,15 +124,9 @@ class TaskGraph(Graph):
             if self._kernel._is_tensor(operand):
                 raise Error(f"an operand of '{kind}' is a tensor that isn't registered: kernel.register_tensor() takes it")
             return operand
-        if name in self._kernel._outputs:
-            made = self._made_value(name)
-            if made is None:
-                raise self._wrong(f"'{name}' is read before an op has it as its output")
-            return made
+        if name in self._kernel._outputs and name not in self._values:
+            raise self._wrong(f"'{name}' is read before an op has it as its output")
         return self._values[name]
-
-    def _made_value(self, name: str) -> Value | None:
-        return self._values.get(name)
 
     def _note(self, values: Sequence[Any]) -> None:
         for value in values:
@@ -155,7 +149,7 @@ class TaskGraph(Graph):
         state = self._state(cache, "kv_append")
         return super().kv_append(state, x, at=at, **common)
 
-    def _outputs(self, kind: str, made: Sequence[Value], output: Any, *, explicit: bool) -> None:
+    def _outputs(self, kind: str, made: Sequence[Value], output: Any) -> None:
         chosen = list(output) if isinstance(output, (list, tuple)) else [output]
         if len(chosen) != len(made):
             raise self._wrong(f"'{kind}' has {len(made)} results, but {len(chosen)} outputs")

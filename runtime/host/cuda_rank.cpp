@@ -499,11 +499,15 @@ Status CudaRank::start_with(const TensorTables::Table& table, cuda::Stream strea
 
 Status CudaRank::enqueue_on(cuda::Stream stream, uint32_t epoch, TensorPlaces places, size_t here) {
   MACO_TRY(make_current());
-  // Launches share counters and temporaries, whichever streams they are on.
-  if (last_)
+  // Launches share counters and temporaries, whichever streams they are on. One stream has an order
+  // of its own; handles of streams that are gone may be given to others, their ids aren't.
+  uint64_t id = 0;
+  MACO_TRY(check(driver_.stream_id(stream, &id), "ask a stream"));
+  if (!last_)
+    MACO_TRY(check(driver_.event_create(&last_, cuda::kEventNoTiming), "make an event"));
+  else if (id != last_stream_)
     MACO_TRY(check(driver_.stream_wait_event(stream, last_, 0), "order launches"));
-  else
-    MACO_TRY(check(driver_.event_create(&last_, 0), "make an event"));
+  last_stream_ = id;
   launch_.epoch = epoch;
   if (places.empty()) {
     placed_.clear();

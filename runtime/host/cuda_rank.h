@@ -153,6 +153,7 @@ class CudaRank {
   cuda::Stream stream_ = nullptr, side_ = nullptr;
   std::vector<cuda::Event> events_;
   cuda::Event last_ = nullptr;            // behind the last launch that was enqueued on some stream
+  uint64_t last_stream_ = 0;              // the id of that
   std::vector<cuda::DevicePtr> memory_;   // everything to free
   std::vector<cuda::DevicePtr> tensors_;  // one a tensor of the manifest
   bool moved_ = true;                     // since place_tensors

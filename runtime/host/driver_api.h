@@ -151,6 +151,7 @@ inline constexpr int kCaptureRelaxed = 2;  // CUstreamCaptureMode
   X(stream_synchronize, "cuStreamSynchronize", (Stream))                                      \
   X(stream_wait_value, "cuStreamWaitValue32_v2", (Stream, DevicePtr, uint32_t, unsigned))     \
   X(stream_write_value, "cuStreamWriteValue32_v2", (Stream, DevicePtr, uint32_t, unsigned))   \
+  X(stream_id, "cuStreamGetId", (Stream, uint64_t*))                                          \
   X(stream_capturing, "cuStreamIsCapturing", (Stream, int*))                                  \
   X(exchange_capture_mode, "cuThreadExchangeStreamCaptureMode", (int*))                       \
   X(stream_wait_event, "cuStreamWaitEvent", (Stream, Event, unsigned))                        \

@@ -361,6 +361,9 @@ FAKE Result cuStreamWaitValue32_v2(Stream, DevicePtr, uint32_t, unsigned) { retu
 FAKE Result cuStreamWriteValue32_v2(Stream, DevicePtr at, uint32_t value, unsigned) {
   return *reinterpret_cast<uint32_t*>(at) = value, kSuccess;
 }
+FAKE Result cuStreamGetId(Stream s, uint64_t* id) {
+  return *id = reinterpret_cast<uint64_t>(s), kSuccess;
+}
 FAKE Result cuStreamIsCapturing(Stream s, int* on) {
   const std::lock_guard lock(guard);
   return *on = static_cast<int>(capturing.count(s)), kSuccess;
