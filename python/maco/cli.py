@@ -16,6 +16,8 @@ maco info                          what was found on this machine, and what is m
 maco compile GRAPH -o kernel.cu    compiles a task graph (macoc; maco compile --help)
 maco run GRAPH --device cpu        compiles, runs and checks one (maco-run; maco run --help)
 maco explain GRAPH OP              what became of an op, and why (macoc --explain)
+maco trace GRAPH [-o trace.json]   runs it with stamps: a table, and a trace for Perfetto (maco run GRAPH --profile)
+maco trace PROGRAM.py [-o FILE] [ARGUMENTS]   the same of all that a Python program runs by MACO
 maco --version
 """
 
@@ -55,12 +57,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print("maco explain: takes a graph and an op: maco explain GRAPH OP", file=sys.stderr)
                 return 2
             return _become("macoc", [rest[0], "--explain", rest[1], *rest[2:]])
+        if command == "trace":
+            return trace(rest)
     except Error as error:
         print(f"maco {command}: {error}", file=sys.stderr)
         return 4 if isinstance(error, Unavailable) else 1
     import difflib
 
-    near = difflib.get_close_matches(command, ["info", "compile", "run", "explain"], n=1)
+    near = difflib.get_close_matches(command, ["info", "compile", "run", "explain", "trace"], n=1)
     print(f"maco: unknown command '{command}'" + (f"; did you mean '{near[0]}'?" if near else "; see maco --help"), file=sys.stderr)
     return 2
 
@@ -70,6 +74,41 @@ def _become(name: str, arguments: Sequence[str]) -> int:
     sys.stdout.flush()
     sys.stderr.flush()
     os.execv(path, [path, *arguments])
+
+
+def trace(words: Sequence[str]) -> int:
+    """Runs a graph, or a Python program, with stamps; gives the exit status."""
+    if not words or words[0] in ("-h", "--help"):
+        print("maco trace GRAPH [-o trace.json] [options of maco run]\nmaco trace PROGRAM.py [-o trace.json] [arguments of the program]")
+        return 0 if words else 2
+    what, rest, file = words[0], list(words[1:]), "trace.json"
+    if rest and rest[0] in ("-o", "--output"):
+        if len(rest) < 2:
+            print("maco trace: -o takes a file", file=sys.stderr)
+            return 2
+        file, rest = rest[1], rest[2:]
+    if not what.endswith(".py"):
+        return _become("maco-run", [what, "--profile", file, *rest])
+    if not os.path.isfile(what):
+        print(f"maco trace: there is no file '{what}'", file=sys.stderr)
+        return 2
+    import runpy
+
+    from .profiling import profiler
+
+    sys.argv = [what, *rest]
+    sys.path.insert(0, os.path.dirname(os.path.abspath(what)))
+    status = 0
+    with profiler() as found:
+        try:
+            runpy.run_path(what, run_name="__main__")
+        except SystemExit as end:
+            if isinstance(end.code, str):
+                print(end.code, file=sys.stderr)
+            status = end.code if isinstance(end.code, int) else int(end.code is not None)
+    found.print_summary()
+    found.export_chrome_trace(file)
+    return status
 
 
 def info() -> int:

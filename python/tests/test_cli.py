@@ -55,6 +55,34 @@ def test_the_programs(tmp_path):
     assert ran.returncode == 1 and "<stdin>:2:" in ran.stderr
 
 
+PROGRAM = """
+import sys, numpy, maco
+g = maco.Graph("small")
+g.output("y", g.relu(g.input("x", "f32", [4, 8]), name="r"))
+k = maco.PersistentKernel(1, 0)
+x = k.register_tensor(numpy.ones((4, 8), numpy.float32), name="x")
+with k.task_graph() as g:
+    g.relu(x, output=k.register_output((4, 8), "f32", name="y"))
+print(sys.argv[1:], k().sum())
+sys.exit(3)
+"""
+
+
+def test_traces(tmp_path):
+    (tmp_path / "g.maco").write_text(GRAPH)
+    trace = tmp_path / "t.json"
+    ran = command("trace", str(tmp_path / "g.maco"), "-o", str(trace), "--device=cpu")
+    assert ran.returncode == 0 and "critical path" in ran.stdout, ran.stderr
+    assert '"X"' in trace.read_text().replace(' ', '')
+    (tmp_path / "p.py").write_text(PROGRAM)
+    trace.unlink()
+    ran = command("trace", str(tmp_path / "p.py"), "-o", str(trace), "--mine", MACO_DEVICE="cpu")
+    assert ran.returncode == 3 and "['--mine'] 32.0" in ran.stdout, ran.stderr
+    assert "Operation" in ran.stdout and '"X"' in trace.read_text()
+    assert command("trace", str(tmp_path / "none.py")).returncode == 2
+    assert command("trace", "g.maco", "-o").returncode == 2
+
+
 @pytest.mark.parametrize(
     "arguments, status, said",
     [
