@@ -110,7 +110,12 @@ def __getattr__(name: str) -> Any:
     module = _LAZY.get(name)
     if module is None:
         raise AttributeError(f"module 'maco' has no attribute '{name}'")
-    value = getattr(importlib.import_module(f"maco.{module}"), name)
+    try:
+        value = getattr(importlib.import_module(f"maco.{module}"), name)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "torch":
+            raise
+        raise Unavailable(f"maco.{name} needs PyTorch, which isn't installed: pip install torch") from None
     globals()[name] = value
     return value
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import types
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
-from .errors import Error
+from .errors import Error, ErrorCode
 from .fx import Options, compile_fx
 from .fx_report import Report
 from .words import chosen
@@ -25,6 +26,8 @@ aten = torch.ops.aten
 
 OPTIONS = ("strict", "dynamic", "sm_roles", "min_ops", "overlap")
 OVERLAP = ("none", "conservative", "aggressive")
+
+_FAULTS = (ArithmeticError, AssertionError, AttributeError, LookupError, NotImplementedError, RuntimeError, TypeError, ValueError)
 
 _DECOMPOSED = (
     "addcmul", "glu", "hardsigmoid", "hardswish", "l1_loss", "mse_loss", "mse_loss_backward", "native_dropout_backward", "stack",
@@ -64,8 +67,9 @@ def maco_backend(gm: GraphModule, example_inputs: Sequence[Any], *, options: Map
 
     `options` has strict, dynamic, sm_roles, min_ops and overlap.
     """
-    more.pop("mode", None)
     try:
+        if (mode := more.pop("mode", None)) not in (None, "default"):
+            raise Error(f"the mode '{mode}' is one of Inductor's; the backend 'maco' has none, but options: {', '.join(OPTIONS)}")
         own = options_of(options, **more)
         _count_compilation()
         return _aot(own)(gm, example_inputs)
@@ -94,6 +98,12 @@ def _aot(options: Options, report: Report | None = None) -> Any:
                 compiled = compile_fx(gm, inputs, options=options, static=() if backward else _static())
             except Error as error:
                 return _raising(error)
+            except _FAULTS as error:
+                why = f"MACO failed to compile a graph of {len(gm.graph.nodes)} nodes: {type(error).__name__}: {error}"
+                if options.strict:
+                    return _raising(Error(why, code=ErrorCode.INTERNAL))
+                warnings.warn(f"{why}; torch runs it", stacklevel=2)
+                return _boxed(gm.forward)
             if report is not None:
                 if backward:
                     for row in compiled.report.table:
@@ -137,7 +147,8 @@ def _decompositions() -> Mapping[Any, Any]:
     """Ops that MACO hasn't, made of those that it has."""
     from torch._decomp import get_decompositions
 
-    return get_decompositions([getattr(aten, name) for name in _DECOMPOSED])
+    found: Mapping[Any, Any] = get_decompositions([getattr(aten, name) for name in _DECOMPOSED])
+    return found
 
 
 # ---- being found by torch
@@ -173,6 +184,26 @@ def _count_compilation() -> None:
         )
 
 
+# ---- frames
+
+
+def _frame(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, or a call of the module, with code of its own: torch counts what it compiles for each code."""
+    if isinstance(function, types.MethodType) and isinstance(function.__func__, types.FunctionType):
+        return types.MethodType(_frame(function.__func__), function.__self__)
+    if not isinstance(function, types.FunctionType):
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return function(*args, **kwargs)
+
+        call.__code__ = call.__code__.replace()
+        return call
+    code, names = function.__code__.replace(), function.__globals__
+    made = types.FunctionType(code, names, function.__name__, function.__defaults__, function.__closure__)
+    made.__kwdefaults__ = function.__kwdefaults__
+    return made
+
+
 # ---- without a registration
 
 
@@ -190,8 +221,6 @@ class _CompiledFunction:
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         if instance is None:
             return self
-        import types
-
         return types.MethodType(self, instance)
 
     def __reduce__(self) -> Any:
@@ -266,6 +295,9 @@ def compile(model: Any = None, *, fullgraph: bool = False, dynamic: bool | None 
     register()
     if isinstance(model, torch.nn.Module):
         made = torch.compile(model, backend=_backend_of(own), **arguments)  # type: ignore[call-overload]
+        if type(model).forward.__module__.startswith("torch."):
+            # All modules of torch's own would share a frame, and its limit of recompilations.
+            made.forward = made.dynamo_ctx(_frame(model))
         made.__class__ = _compiled_module()
         object.__setattr__(made, "_maco_arguments", {**arguments, **options})
         return made
@@ -297,8 +329,10 @@ def explain(function: Any, /, *args: Any, **kwargs: Any) -> Report:
 
     from torch._functorch import config
 
-    with config.patch(force_non_lazy_backward_lowering=True):
-        torch.compile(function, backend=backend)(*args, **kwargs)
+    # Else torch may wait for the backward pass itself.
+    ahead = {"force_non_lazy_backward_lowering": True}
+    with config.patch({key: value for key, value in ahead.items() if hasattr(config, key)}):
+        torch.compile(_frame(function), backend=backend)(*args, **kwargs)
     report.breaks = breaks
     return report
 

@@ -17,14 +17,13 @@ Keywords that collectives have in common:
 from __future__ import annotations
 
 import difflib
-import re
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, Union, overload
 
-from . import groups
+from . import groups, meeting
 from .errors import Error, Unavailable
 from .groups import GroupLike
 
@@ -83,8 +82,7 @@ class Work:
 
     def wait(self) -> Tensor:
         """Its result. Of tensors on a GPU the current stream waits, not the host. Raises what the collective raises."""
-        while not self._ended.wait(0.2):  # so that Ctrl-C comes through
-            pass
+        _queue.wait(self)
         if self._error is not None:
             raise self._error
         if self._event is not None:
@@ -108,11 +106,34 @@ class Work:
         self._run = None
         self._ended.set()
 
+    def _fail(self, error: BaseException) -> None:
+        self._run, self._error = None, error
+        self._ended.set()
+
     def __reduce__(self) -> Any:
         raise TypeError("can't pickle a maco.Work: pickle its result")
 
     def __repr__(self) -> str:
         return f"<maco.Work, {'ended' if self.is_completed() else 'under way'}>"
+
+
+class _Ended(Work):
+    """One whose result is there: what Dynamo traces."""
+
+    def __init__(self, result: Tensor) -> None:
+        self._result = result
+
+    def wait(self) -> Tensor:
+        """Its result."""
+        return self._result  # type: ignore[return-value]
+
+    def result(self) -> Tensor:
+        """Its result."""
+        return self._result  # type: ignore[return-value]
+
+    def is_completed(self) -> bool:
+        """True."""
+        return True
 
 
 class _Queue:
@@ -124,6 +145,7 @@ class _Queue:
         self.there = threading.Semaphore(0)
         self.thread: threading.Thread | None = None
         self.last: Work | None = None
+        self.running: Work | None = None
 
     def put(self, run: Callable[[], Tensor]) -> Work:
         work = Work(run)
@@ -139,14 +161,40 @@ class _Queue:
     def work(self) -> None:
         while True:
             self.there.acquire()
-            self.jobs.popleft()._do()
+            with self.lock:
+                if not self.jobs:
+                    continue  # they were cancelled
+                work = self.running = self.jobs.popleft()
+            work._do()
+            self.running = None
 
     def drain(self) -> None:
         """Waits for what was put into it, whether that fails or not."""
         last = self.last
         if last is not None and threading.current_thread() is not self.thread:
-            while not last._ended.wait(0.2):
+            self.wait(last)
+
+    def wait(self, work: Work) -> None:
+        """Waits until it has ended. Ctrl-C ends the wait, and all that is in the queue."""
+        try:
+            while not work._ended.wait(0.2):  # so that Ctrl-C comes through
                 pass
+        except KeyboardInterrupt:
+            self.cancel()
+            raise
+
+    def cancel(self) -> None:
+        """Ends what waits for other ranks, and what stands behind it, with an error."""
+        with self.lock:
+            while self.jobs:
+                self.jobs.popleft()._fail(Error("Ctrl-C has ended the wait for a collective before this one"))
+        meeting.cancelled.set()
+        try:
+            running = self.running
+            if running is not None:
+                running._ended.wait(10)
+        finally:
+            meeting.cancelled.clear()
 
 
 _queue = _Queue()
@@ -183,7 +231,7 @@ def _attributes(kind: str, priority: str, overlap_group: str | None, use_ring: b
     if overlap_group is not None:
         if not isinstance(overlap_group, str):
             raise TypeError(f"an overlap group is a name, not a {type(overlap_group).__name__}")
-        if not re.fullmatch(r"[A-Za-z_]\w*(\.\w+)*", overlap_group, re.ASCII):
+        if not overlap_group.isascii() or not _is_name(overlap_group):
             raise Error(f"an overlap group is a name of letters, digits, _ and dots, not '{overlap_group}'")
         told.append(f'"overlap_group": "{overlap_group}"')
     if use_ring is not None:
@@ -202,6 +250,12 @@ def _attributes(kind: str, priority: str, overlap_group: str | None, use_ring: b
             raise TypeError(f"overlap_with_next is True, False or None, not {overlap_with_next!r}")
         told.append('"overlap": "aggressive"' if overlap_with_next else '"overlap": "none"')
     return "{" + ", ".join(told) + "}"
+
+
+def _is_name(text: str) -> bool:
+    """Whether a graph's language takes it for a name: letters, digits, _ and dots."""
+    first, *others = text.split(".")
+    return first.isidentifier() and all(("_" + other).isidentifier() and other != "" for other in others)
 
 
 def _name(group: GroupLike) -> str:
@@ -225,7 +279,7 @@ def _tensor(x: Any, kind: str) -> Tensor:
 
 def _traced(x: Tensor) -> bool:
     """Whether somebody records what is called in this thread, who wouldn't see it in another."""
-    if torch.compiler.is_compiling() or type(x) not in (torch.Tensor, torch.nn.Parameter):
+    if type(x) not in (torch.Tensor, torch.nn.Parameter):
         return True
     from torch.overrides import _get_current_function_mode
     from torch.utils._python_dispatch import _get_current_dispatch_mode
@@ -235,14 +289,12 @@ def _traced(x: Tensor) -> bool:
 
 def _begin(x: Tensor, async_op: bool, run: Callable[[Tensor], Tensor]) -> Any:
     """The result of `run`, or a Work that has it."""
-    if not async_op:
-        if not torch.compiler.is_compiling():
-            _queue.drain()
-        return run(x)
-    if x.is_cuda or _traced(x):
-        if not torch.compiler.is_compiling():
-            _queue.drain()
-        return Work(result=run(x))
+    if torch.compiler.is_compiling():
+        return _Ended(run(x)) if async_op else run(x)
+    if not async_op or x.is_cuda or _traced(x):
+        _queue.drain()
+        result = run(x)
+        return Work(result=result) if async_op else result
     grad, inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
     copied = x.clone() if x.numel() else x
 
@@ -354,6 +406,8 @@ def broadcast(
 def barrier(group: GroupLike = None) -> None:
     """Returns when all ranks have come, and on a GPU what they had put on their current streams has ended."""
     whole = groups.of(group)
+    if torch is not None and torch.cuda.is_initialized():
+        torch.cuda.current_stream().synchronize()
     if whole.size == 1:
         return
     _queue.drain()

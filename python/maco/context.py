@@ -15,6 +15,7 @@ from .errors import Error
 from .lazy import Lazy, LazyFailure, lazily, plain
 from .recorder import Recorder
 from .roles import SMConfig, counts, current_device, roles_of
+from .untraced import untraced
 
 __all__ = ["AutoOverlap", "Context", "OverlapRegion", "auto_overlap", "overlap_region"]
 
@@ -27,12 +28,15 @@ class _Block:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
 
+    @untraced
     def _enter(self) -> None:
         self._recorder.__enter__()
 
+    @untraced
     def _leave(self, kind: Any, error: Any, trace: Any) -> None:
         self._recorder.__exit__(kind, error, trace)
 
+    @untraced
     def _call(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Lazy:
         if not callable(fn):
             raise TypeError(f"{self._what} computes functions, not a {type(fn).__name__}: give it a function, then its arguments")
@@ -163,6 +167,7 @@ class AutoOverlap(_Block, contextlib.ContextDecorator):
         self._leave(kind, error, trace)
 
 
+@untraced
 def auto_overlap() -> AutoOverlap:
     """A block of which torch ops and MACO's functions run as one graph, so that communication overlaps with what doesn't depend on it.
 
@@ -223,6 +228,7 @@ class OverlapRegion(_Block):
                     raise one  # nobody can ask for it any more
 
 
+@untraced
 def overlap_region() -> OverlapRegion:
     """A block in which what is submitted runs together: `with maco.overlap_region() as region: f = region.submit_compute(fn, x)`."""
     return OverlapRegion()

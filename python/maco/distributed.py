@@ -1,8 +1,8 @@
 """MACO below torch.distributed: the c10d backend "maco", and a patch of torch.distributed's functions.
 
-`dist.init_process_group("cpu:maco,cuda:maco")`, or "maco", makes a process group whose all-reduces, all-gathers, reduce-scatters, exchanges of
-equal parts, broadcasts and barriers are kernels of MACO's, as far as MACO has the dtype and the reduction. All else is done by gloo on the
-CPU and by NCCL on GPUs over the same store, messages too: who receives from any rank has to see all of them.
+`dist.init_process_group("cpu:maco,cuda:maco")`, or "maco", makes a process group whose all-reduces, all-gathers, reduce-scatters,
+exchanges of equal parts, broadcasts and barriers are kernels of MACO's, as far as MACO has the dtype and the reduction. All else is done by
+gloo on the CPU and by NCCL on GPUs, over the same store; messages too: who receives from any rank has to see all of them.
 
 `patch_torch_distributed()` redirects the functions of a process group of another backend.
 """
@@ -45,10 +45,13 @@ def reduction(op: Any) -> str | None:
 
 def _plain(*tensors: Any) -> bool:
     """Whether these are tensors that MACO's kernels can read and write."""
-    return all(
-        isinstance(one, torch.Tensor) and one.layout is torch.strided and one.device.type in ("cpu", "cuda") and not one.is_quantized
-        for one in tensors
-    ) and len({one.device for one in tensors} | {tensors[0].device}) == 1
+    return (
+        all(
+            isinstance(one, torch.Tensor) and one.layout is torch.strided and one.device.type in ("cpu", "cuda") and not one.is_quantized
+            for one in tensors
+        )
+        and len({one.device for one in tensors} | {tensors[0].device}) == 1
+    )
 
 
 def _reducible(x: torch.Tensor, op: Any) -> str | None:
@@ -109,27 +112,76 @@ def _alike(parts: list[Any], x: torch.Tensor, count: int) -> bool:
     return len(parts) == count and _plain(x, *parts) and all(one.shape == x.shape and one.dtype == x.dtype for one in parts)
 
 
-def _work(tensors: list[torch.Tensor], run: Callable[[], None], later: bool) -> Any:
+class _Work(dist.Work):
+    """A collective of MACO's for torch.distributed, ended or in the hands of another thread."""
+
+    def __init__(self, tensors: list[torch.Tensor], own: collectives.Work | None) -> None:
+        super().__init__()
+        self._tensors = tensors
+        self._own = own
+        devices = sorted({one.device.index for one in tensors if one.is_cuda})
+        self._future = torch.futures.Future(devices=[torch.device("cuda", index) for index in devices] or None)
+        if own is None:
+            self._future.set_result(tensors)
+
+    def wait(self, timeout: Any = None) -> bool:
+        """Waits for it; on a GPU the current stream does. Raises what MACO raised."""
+        if self._own is not None:
+            self._own.wait()
+        self._future.wait()
+        return True
+
+    def is_completed(self) -> bool:
+        """Whether it has ended."""
+        return bool(self._future.done()) and (self._own is None or self._own.is_completed())
+
+    def is_success(self) -> bool:
+        """Whether it has ended without an error."""
+        return self.is_completed() and (self._own is None or self._own._error is None)
+
+    def exception(self) -> BaseException | None:
+        """What MACO raised, if it has."""
+        return None if self._own is None else self._own._error
+
+    def result(self) -> list[torch.Tensor]:
+        """The tensors that were written."""
+        return self._tensors
+
+    def get_future(self) -> Any:
+        """torch's future of the tensors that are written."""
+        return self._future
+
+    def synchronize(self) -> None:
+        """The same as `wait()`."""
+        self.wait()
+
+    def block_current_stream(self) -> None:
+        """The same as `wait()`."""
+        self.wait()
+
+
+def _work(tensors: list[torch.Tensor], run: Callable[[], None], later: bool) -> _Work:
     """A Work of torch's for what `run` writes into `tensors`; `later`: in another thread, if that is of use."""
-    cuda = sorted({one.device.index for one in tensors if one.is_cuda})
-    future = torch.futures.Future(devices=[torch.device("cuda", index) for index in cuda] or None)
-    if cuda or not later:
+    if not later or any(one.is_cuda for one in tensors):
         collectives._queue.drain()
         run()
-        future.set_result(tensors)
-    else:
+        return _Work(tensors, None)
+    made: list[_Work] = []
+    ready = threading.Event()
 
-        def work() -> torch.Tensor:
-            try:
-                run()
-            except BaseException as error:
-                future.set_exception(error)
-                raise
-            future.set_result(tensors)
-            return tensors[0] if tensors else torch.empty(0)
+    def work() -> Any:
+        ready.wait()
+        try:
+            run()
+        except BaseException as error:
+            made[0]._future.set_exception(error)
+            raise
+        made[0]._future.set_result(tensors)
+        return tensors
 
-        collectives._queue.put(work)
-    return _raw._create_work_from_future(future)
+    made.append(_Work(tensors, collectives._queue.put(work)))
+    ready.set()
+    return made[0]
 
 
 # ---- the backend
@@ -155,7 +207,7 @@ class ProcessGroupMaco(dist.ProcessGroup):
             for one in (self, self._theirs):
                 one._register_backend(torch.device("cuda"), backend.NCCL, nccl)
 
-    def getBackendName(self) -> str:  # noqa: N802 - torch's name
+    def getBackendName(self) -> str:
         """What torch calls it."""
         return "maco"
 
@@ -351,7 +403,7 @@ def _create(store: Any, rank: int, size: int, timeout: timedelta) -> ProcessGrou
 
 
 class Patch:
-    """What `patch_torch_distributed` gives: calling it, or leaving it as a context, puts torch's functions back. Doing so twice is allowed."""
+    """What `patch_torch_distributed` gives: called, or left as a context, it puts torch's functions back. Doing so twice is allowed."""
 
     def __init__(self, min_bytes: int, max_bytes: int | None) -> None:
         self.min_bytes = min_bytes
@@ -502,9 +554,9 @@ def patch_torch_distributed(min_bytes: int = 0, max_bytes: int | None = None) ->
 
     Redirected are `all_reduce`, `all_gather`, `all_gather_into_tensor`, `reduce_scatter`, `reduce_scatter_tensor`, `all_to_all_single` and
     `broadcast` of the default group, for tensors from `min_bytes` to `max_bytes` bytes (of what one rank gives; None: no limit). Calls on
-    sub-groups, with dtypes or reductions that MACO hasn't, and of other functions go on as before. Ranks that differ in what they patch don't
-    meet. Names that were imported from torch.distributed before stay as they are. What is patched twice goes by the last, and is undone by
-    the last undo.
+    sub-groups, with dtypes or reductions that MACO hasn't, and of other functions go on as before. All ranks patch alike. Names that were
+    imported from torch.distributed before stay as they are. Of several patches the last one's limits hold, and torch's functions are back
+    when all are undone.
     """
     if not dist.is_available():
         raise Unavailable("this PyTorch has no torch.distributed")

@@ -18,6 +18,7 @@ import torch
 from .errors import Error
 from .recorder import Recorder
 from .roles import SMConfig, counts, current_device, roles_of
+from .untraced import untraced
 
 __all__ = ["dynamic_sm_config", "set_config"]
 
@@ -79,6 +80,7 @@ class _Dynamic:
                 self.known.append(config)
             return self.known.index(config)
 
+    @untraced
     def __call__(self, args: Any, kwargs: Any) -> Any:
         outer = _current()
         call = _Call(self)
@@ -107,6 +109,7 @@ def dynamic_sm_config(function: Function) -> Function:
     return run  # type: ignore[return-value]
 
 
+@untraced
 def set_config(compute_sms: int | None = None, comm_sms: int | None = None, *, sm_config: SMConfig | None = None) -> None:
     """Within a function of `dynamic_sm_config`: so many SMs compute, and so many communicate, in what follows in this call.
 

@@ -36,6 +36,8 @@ _NARROW = tuple(getattr(torch, name) for name in ("int8", "int16", "uint16") if 
 
 MOST_PROGRAMS = 128
 """How many programs are kept; the one that wasn't used for longest goes first, on all ranks alike."""
+MOST_AT_ONCE = {"cpu": 1 << 21, "cuda": 1 << 27}
+"""How many elements of a part one launch has, so that memory for communication doesn't grow with a tensor."""
 OFTEN = 16
 """From so many calls of one size on a GPU it has a program of its own."""
 
@@ -310,74 +312,76 @@ def _run(
     if flat.is_cuda and groups.backend() == "gloo":
         return _run(kind, _on_host(flat), call, group, parts, times, chosen, **arguments).to(flat.device)
     n = flat.numel() // parts
-    device, index = flat.device.type, flat.device.index or 0
-    algorithm = chosen.get("algorithm")
-    same = (kind, flat.dtype, group.name, device, index, algorithm, config.effective(device), tuple(sorted(arguments.items())))
-    most = _kept.most.get(same)
-    if most is not None and n > most:
-        pieces = [piece.reshape(-1) for piece in flat.view(parts, n).split(most, 1)]
-        made = [_run(kind, piece, call, group, parts, times, chosen, **arguments).view(times, -1) for piece in pieces]
-        return torch.cat(made, 1).view(-1)
+    same = _Same(kind, flat, group, chosen.get("algorithm"), arguments)
+    most = _kept.most.get(same.key, MOST_AT_ONCE[same.device])
     out = torch.empty(n * times, dtype=flat.dtype, device=flat.device)
     groups.settle()
     with _kept.lock:
-        if device == "cuda" and config.get("debug"):
+        if same.device == "cuda" and config.get("debug"):
             group.compare(call, "the collective that is called")
-        exact = False
-        if device == "cuda":
-            often = (*same, n)
-            _kept.counts[often] = _kept.counts.get(often, 0) + 1
-            exact = _kept.counts[often] >= OFTEN
-        room = n if exact else _room(n)
-
-        def make() -> Program:
-            return _make(kind, flat.dtype, group, device, index, parts, room, exact, algorithm, arguments)
-
-        key = (*same, room, exact)
-        if key not in _kept.programs:
-            # Whoever calls something else is told before anything is compiled.
-            group.meet(f"calls {call}")
-        # Launches on GPUs compare their scalars.
-        values = {"call": zlib.crc32(call.encode()) % (2**31 - 1)} | ({} if exact else {"n": n})
-        try:
-            one = _kept.find(key, make)
-        except GraphError as error:
-            # Too much for comm_buffer_size at once; so say all ranks.
-            if "comm_buffer_bytes" not in str(error) or room <= _ROOM:
-                raise
-            _kept.most[same] = room // 4
-            one = None
-        if one is None:
-            return _run(kind, flat, call, group, parts, times, chosen, **arguments)
-        try:
-            one({"x": flat, "y": out}, values, f"calls {call}")
-        except LaunchError as error:
-            if "other dims or scalars" in str(error):
-                raise MismatchError(f"the ranks call different collectives, or with different shapes or dtypes; here: {call}") from error
-            raise
+        begin = 0
+        while begin < n:
+            end = min(n, begin + most)
+            try:
+                program, values = _program(same, end - begin, parts, call)
+            except GraphError as error:
+                # It is too much at once for comm_buffer_size; so say all ranks.
+                if "comm_buffer_bytes" not in str(error) or _room(end - begin) <= _ROOM:
+                    raise
+                most = _kept.most[same.key] = _room(end - begin) // 4
+                continue
+            whole = end - begin == n
+            x = flat if whole else flat.view(parts, n)[:, begin:end].reshape(-1)
+            rows = out.view(times, n)[:, begin:end]
+            y = rows.view(-1) if rows.is_contiguous() else torch.empty(rows.shape, dtype=out.dtype, device=out.device).view(-1)
+            try:
+                program({"x": x, "y": y}, values, f"calls {call}")
+            except LaunchError as error:
+                if "other dims or scalars" not in str(error):
+                    raise
+                told = f"the ranks call different collectives, or with different shapes or dtypes; here: {call}"
+                raise MismatchError(told) from error
+            if not rows.is_contiguous():
+                rows.copy_(y.view(rows.shape))
+            begin = end
     return out
 
 
-def _make(
-    kind: str,
-    dtype: torch.dtype,
-    group: Group,
-    device: str,
-    index: int,
-    parts: int,
-    room: int,
-    exact: bool,
-    algorithm: str | None,
-    arguments: Mapping[str, Any],
-) -> Program:
-    graph = Graph(kind, group.size)
+class _Same:
+    """What programs of one op have in common, whatever their size."""
+
+    def __init__(self, kind: str, flat: torch.Tensor, group: Group, algorithm: str | None, arguments: Mapping[str, Any]) -> None:
+        self.kind, self.dtype, self.group, self.algorithm, self.arguments = kind, flat.dtype, group, algorithm, arguments
+        self.device, self.index = flat.device.type, flat.device.index or 0
+        told = tuple(sorted(arguments.items()))
+        self.key = (kind, flat.dtype, group.name, self.device, self.index, algorithm, config.effective(self.device), told)
+
+
+def _program(same: _Same, n: int, parts: int, call: str) -> tuple[Program, dict[str, int]]:
+    """A program for n elements, and what to tell it: launches on GPUs compare these among the ranks."""
+    exact = False
+    if same.device == "cuda":
+        often = (same.key, n)
+        _kept.counts[often] = _kept.counts.get(often, 0) + 1
+        exact = _kept.counts[often] >= OFTEN
+    room = n if exact else _room(n)
+    key = (same.key, room, exact)
+    if key not in _kept.programs:
+        # Whoever calls something else is told before anything is compiled.
+        same.group.meet(f"calls {call}")
+    values = {"call": zlib.crc32(call.encode()) % (2**31 - 1)} | ({} if exact else {"n": n})
+    return _kept.find(key, lambda: _make(same, parts, room, exact)), values
+
+
+def _make(same: _Same, parts: int, room: int, exact: bool) -> Program:
+    graph = Graph(same.kind, same.group.size)
     rows: Any = room if exact else graph.dim("n", room)
     graph.scalar("call", 0, 2**31 - 1)
-    x = graph.input("x", as_dtype(dtype), [rows * parts if parts > 1 else rows])
-    told = {**arguments, **({"algorithm": algorithm} if algorithm else {})}
-    op: Callable[..., Value] = getattr(graph, kind)
-    graph.output("y", op(x, **told))
-    return Program(graph, group=group, device=device, index=index)
+    x = graph.input("x", as_dtype(same.dtype), [rows * parts if parts > 1 else rows])
+    told = {**same.arguments, **({"algorithm": same.algorithm} if same.algorithm else {})}
+    op: Callable[..., Value] = getattr(graph, same.kind)
+    graph.output("y", op(x, name=same.kind, **told))  # the name that profiles show
+    return Program(graph, group=same.group, device=same.device, index=same.index)
 
 
 # ---- what MACO can't

@@ -15,7 +15,8 @@ import torch
 from torch.fx import GraphModule, Node
 
 from .fx_match import matched
-from .fx_plan import Plan, changes
+from .fx_parts import offers
+from .fx_plan import Plan, changes, weight
 from .fx_report import Report
 
 __all__ = ["Compiled", "Options", "compile_fx"]
@@ -23,7 +24,7 @@ __all__ = ["Compiled", "Options", "compile_fx"]
 SMALLEST_DIM = 32
 """Where nothing is said of the largest size, kernels are compiled for at least as many rows, and then for twice as many each."""
 
-STATIC_VERSIONS = 8
+STATIC_VERSIONS = 4
 """So many kernels for sizes that can't be dims; for further sizes what needs them is left to torch."""
 
 
@@ -32,11 +33,11 @@ class Options:
     """How graphs are compiled.
 
     `strict`: what MACO can't compute is a `maco.Error` that names op, line and reason. `dynamic`: whether sizes that vary stay open in the
-    kernel; False: another kernel for each; None: the former where all of MACO's ops can have them. `sm_roles` and `overlap` are settings
-    of `Graph.set`. `min_ops`: parts of fewer ops are left to torch, unless they have a product or a collective. `name` is that of the
-    graphs; `timeout` in seconds of a launch without progress. `compile` are options of `Graph.compile`. `group`: the ranks that
-    collectives are of; None: each op says it. `dry`: nothing is compiled, for reports. `variants` are settings `sm_roles` that each kernel
-    has all of; `variant()` gives the number of the one that a launch takes.
+    kernel; False: another kernel for each; None: the former where products, norms and the like can have them. `sm_roles` and `overlap` are settings
+    of `Graph.set`; the former may be a `maco.SMConfig`. `min_ops`: parts of fewer ops are left to torch, unless they have a product or a
+    collective. `name` is that of the graphs; `timeout` in seconds of a launch without progress, None: the group's. `compile` are options
+    of `Graph.compile`. `group`: the ranks that collectives are of; None: each op says it. `dry`: nothing is compiled, for reports.
+    `variants` are settings `sm_roles` that each kernel has all of; `variant()` gives the number of the one that a launch takes.
     """
 
     strict: bool = False
@@ -45,7 +46,7 @@ class Options:
     min_ops: int = 1
     overlap: str | None = None
     name: str = "fx"
-    timeout: float = 30.0
+    timeout: float | None = None
     compile: Mapping[str, Any] = field(default_factory=dict)
     group: Any = None
     dry: bool = False
@@ -63,6 +64,16 @@ class Compiled:
         self.run = run
         self.report: Report = plan.report
         self.parts = tuple(plan.parts)
+        found = plan.output.args[0]
+        self._outputs = list(found) if isinstance(found, (list, tuple)) else [found]
+
+    def run_into(self, inputs: Sequence[Any], memory: Sequence[Any]) -> list[Any]:
+        """As a call, with a tensor for each output, in which it may be put: what is given back says where it is."""
+        offers.memory = dict(zip(reversed(self._outputs), reversed(memory), strict=True))
+        try:
+            return self.run(*inputs)
+        finally:
+            offers.memory = {}
 
     def __call__(self, *inputs: Any) -> list[Any]:
         return self.run(*inputs)
@@ -136,7 +147,7 @@ def _symbols(gm: GraphModule) -> dict[Any, _Symbol]:
     found: dict[Any, _Symbol] = {}
     for i, node in enumerate(node for node in gm.graph.nodes if node.op == "placeholder"):
         value = node.meta.get("val")
-        sizes = [(None, value)] if isinstance(value, torch.SymInt) else []
+        sizes: list[tuple[int | None, Any]] = [(None, value)] if isinstance(value, torch.SymInt) else []
         if isinstance(value, torch.Tensor):
             sizes = list(enumerate(value.shape))
         for axis, size in sizes:
@@ -173,7 +184,7 @@ class _Versions:
         self.static = static
         self.symbols = symbols
         self.places = [(one.input, one.axis) for one in symbols.values()]
-        self.made: dict[tuple[int, ...], Callable[..., list[Any]]] = {}
+        self.made: dict[tuple[Any, ...], Callable[..., list[Any]]] = {}
         self.lock = threading.Lock()
         self.fixed: bool | None = None  # whether each size has a kernel of its own
 
@@ -200,11 +211,11 @@ class _Versions:
             return plan, run
         dims = {symbol: self._largest(one, values[symbol]) for symbol, one in self.symbols.items()}
         key = ("dims", *dims.values())
-        run_dims = self.made.get(key)  # type: ignore[call-overload]
+        run_dims = self.made.get(key)
         if run_dims is None:
             plan = Plan(self.gm, self.options, self.static, dims=dims, places=self._texts())
             run_dims = plan.compile()
-            self.made[key] = run_dims  # type: ignore[index]
+            self.made[key] = run_dims
             self.plan = plan
         self.made[exact] = run_dims
         return self.plan, run_dims
@@ -215,7 +226,7 @@ class _Versions:
         dims = {symbol: self._largest(one, values[symbol]) for symbol, one in self.symbols.items()}
         opened = Plan(self.gm, self.options, self.static, dims=dims, places=self._texts()).possible()
         closed = Plan(self.gm, self.options, self.static, known=values).possible()
-        return len(opened) < len(closed)
+        return weight(opened) < weight(closed) or (not opened and bool(closed))
 
     def _largest(self, symbol: _Symbol, value: int) -> int:
         if symbol.largest:

@@ -54,7 +54,7 @@ class Code:
         result = self._text(outputs if isinstance(outputs, (list, tuple)) else [outputs])
         head = "".join(f"{self.names[node]}, " for node in plan.placeholders)
         used = {name for part in plan.parts for name in part.dims}
-        body = "".join(f"    {symbol} = {place}\n" for symbol, place in plan.places.items() if str(symbol) in used)
+        body = "".join(f"    {symbol} = {place}\n" for symbol, place in plan.places.items() if symbol in used)
         body += "".join(f"    {line}\n" for line in self._freed(result)) + f"    return {result}\n"
         exec(compile(f"def run({head}):\n{body}", "<maco.fx>", "exec"), self.scope)
         made: Callable[..., list[Any]] = self.scope["run"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Union
 
 import sympy
@@ -67,15 +68,15 @@ class _Sizes(threading.local):
 
     def __init__(self) -> None:
         self.known: Mapping[Any, int] = {}
-        self.dims: Mapping[Any, int] = {}
+        self.dims: Mapping[Any, Any] = {}
 
 
 _sizes = _Sizes()
 
 
 @contextlib.contextmanager
-def sizes(known: Mapping[Any, int], dims: Mapping[Any, int]) -> Iterator[None]:
-    """Within it symbols of `known` have these values, and those of `dims` are dims with these maxima; others aren't known."""
+def sizes(known: Mapping[Any, int], dims: Mapping[Any, Any]) -> Iterator[None]:
+    """Within it symbols of `known` have these values, and those of `dims` become these symbols, dims of MACO's; others aren't known."""
     before = _sizes.known, _sizes.dims
     _sizes.known, _sizes.dims = known, dims
     try:
@@ -101,7 +102,7 @@ def extent(size: Any) -> Extent:
         return int(expression)
     if not expression.free_symbols <= _sizes.dims.keys():
         raise Unsupported("a size that is known only at run time")
-    return expression
+    return expression.xreplace(_sizes.dims)
 
 
 def plain_size(size: Any) -> Extent:
@@ -233,6 +234,7 @@ class Lowering:
         self.hard: set[Node] = set()  # views that torch has to make
         self.states: dict[Node, Dense] = {}  # inputs that are changed in place
         self.taken: dict[tuple[Node, Any], Any] = {}
+        self.wide: dict[tuple[int, Shape], tuple[Dense, Ref]] = {}  # what was broadcast
         self.name = ""
 
     # ---- nodes
@@ -259,7 +261,7 @@ class Lowering:
                 self.name = name
             else:
                 found = self.refs[node] = self.given(node, "plain")
-        if isinstance(found, tuple):
+        if not isinstance(found, Ref):
             raise Unsupported("an operand is a list of tensors")
         return found
 
@@ -312,16 +314,10 @@ class Lowering:
             value = found.forms[want] = self.graph.reshape(found.value, [written(one) for one in want])
         return value
 
-    def rows(self, ref: Ref, width: Extent | None = None) -> Value:
-        """Its elements with the logical last axis (or `width` columns) as last axis, leading axes as they come."""
-        found = self.dense(ref)
-        last = (ref.shape[-1] if ref.shape else 1) if width is None else width
-        if found.form[-1] == last and (len(found.form) > 1 or product(ref.shape) == last):
-            return found.value
-        for form, value in found.forms.items():
-            if form[-1] == last:
-                return value
-        return self.shaped(ref, self.matrix(ref, last))
+    def shared(self, key: Ref, ref: Ref) -> Ref:
+        """`ref`, or one of its shape that was made of `key` before."""
+        base = self.dense(key)
+        return self.wide.setdefault((id(base.forms), ref.shape), (base, ref))[1]
 
     def matrix(self, ref: Ref, width: Extent) -> Shape:
         """[elements / width, width]."""
@@ -375,7 +371,7 @@ class Lowering:
             done = (*ref.shape[: last + 1], *shape[last + 1 :])
             if behind == 1 and ref.dtype is not DType.u8:
                 static([times])
-                ones = self.constant(("ones", ref.dtype, times), ref.dtype, (1, times), lambda d, n=times: torch.ones(1, n, device=d))
+                ones = self.constant(("ones", ref.dtype, times), ref.dtype, (1, times), partial(_ones, times))
                 value = self.graph.matmul(self.shaped(now, (before, 1)), ones.value, dtype=ref.dtype)
                 form: Shape = (before, times)
             else:
@@ -384,7 +380,7 @@ class Lowering:
                     ("repeat", before, times),
                     DType.i32,
                     (before * times,),
-                    lambda d, m=before, n=times: torch.arange(m, device=d, dtype=torch.int32).repeat_interleave(n),
+                    partial(_repeated, before, times),
                 )
                 value = self.graph.embedding(self.shaped(now, (before, behind)), ids.value)
                 form = (before * times, behind)
@@ -396,8 +392,16 @@ class Lowering:
         form = physical(ref.shape)
         number = ref.number
         return self.constant(
-            ("full", ref.dtype, form, number), ref.dtype, form, lambda d: torch.full(form, number, device=d, dtype=torch.float64)
+            ("full", ref.dtype, form, number), ref.dtype, form, lambda device: torch.full(form, number, device=device, dtype=torch.float64)
         ).viewed(ref.shape)
+
+
+def _ones(count: int, device: Any) -> torch.Tensor:
+    return torch.ones(1, count, device=device)
+
+
+def _repeated(count: int, times: int, device: Any) -> torch.Tensor:
+    return torch.arange(count, device=device, dtype=torch.int32).repeat_interleave(times)
 
 
 def divided(count: Extent, by: Extent) -> Extent:

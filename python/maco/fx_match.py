@@ -189,9 +189,7 @@ def _argument(node: Node, position: int | None, name: str, default: Any) -> Any:
 def _attention(node: Node) -> bool:
     """Fused attention of torch's, of which only the result is read."""
     mask_at, dropout_at, causal_at = _ATTENTIONS[node.target]
-    mask = _argument(node, mask_at, "attn_mask" if mask_at == 3 else "attn_bias", None)
-    if node.target is aten._scaled_dot_product_flash_attention_for_cpu.default:
-        mask = node.kwargs.get("attn_mask")
+    mask = _argument(node, mask_at, "attn_mask", node.kwargs.get("attn_bias"))
     causal = bool(_argument(node, causal_at, "is_causal", False))
     dropout, scale = _argument(node, dropout_at, "dropout_p", 0.0), node.kwargs.get("scale")
     if dropout or not isinstance(scale, (int, float, type(None))):
@@ -342,7 +340,7 @@ def _written_attention(softmax: Node) -> bool:
             return False
     if not isinstance(node, Node) or node.op != "call_function" or node.target is not aten.bmm.default:
         return False
-    if not math.isfinite(scale) or scale <= 0:
+    if not math.isfinite(scale) or scale <= 0 or node.meta["val"].numel() != softmax.meta["val"].numel():
         return False
     first, last = node, softmax
     while (user := _only_user(last)) is not None and (user.target in _CASTS or user.target in _VIEWED):

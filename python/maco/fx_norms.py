@@ -38,6 +38,9 @@ from .graph import Value
 
 aten = torch.ops.aten
 F32 = DType.f32
+# Not every torch has them.
+_FUSED = [aten._fused_rms_norm.default] if hasattr(aten, "_fused_rms_norm") else []
+_FUSED_BACKWARD = [aten._fused_rms_norm_backward.default] if hasattr(aten, "_fused_rms_norm_backward") else []
 
 
 def _affine(lo: Lowering, arg: Any, width: int, number: float) -> Value:
@@ -83,9 +86,9 @@ def rms_norm(lo: Lowering, x: Ref, weight: Any, width: int, eps: float, shape: S
     return lo.made(value, form, shape, dtype)
 
 
-@lowers(aten._fused_rms_norm.default, aten.rms_norm.default)
+@lowers(*_FUSED, aten.rms_norm.default)
 def _rms_norm(lo: Lowering, node: Node) -> Any:
-    whole = node.target is aten._fused_rms_norm.default
+    whole = node.target in _FUSED
     shape, dtype = result_of(node, 0 if whole else None)
     sizes = extents(node.args[1])  # type: ignore[arg-type]
     static(sizes)
@@ -166,7 +169,7 @@ def _layer_norm_backward(lo: Lowering, node: Node) -> Any:
     return _norm_backward(lo, node, grad, x, sizes, mean, inverse, weight, mask)
 
 
-@lowers(aten._fused_rms_norm_backward.default)
+@lowers(*_FUSED_BACKWARD)
 def _rms_norm_backward(lo: Lowering, node: Node) -> Any:
     grad, x, sizes, inverse, weight, mask = node.args
     return _norm_backward(lo, node, grad, x, sizes, None, inverse, weight, (*mask, False))[:2]  # type: ignore[misc]

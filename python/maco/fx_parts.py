@@ -12,12 +12,15 @@ from torch.fx import Node
 from torch.utils._python_dispatch import _disable_current_modes
 
 from .dtypes import DType
+from .errors import Error, GraphError
 from .fx_collectives import is_collective
 from .fx_lower import DTYPES, VIEWS, Dense, Extent, Lowering, Shape, Unsupported, extents, physical, python_text, written
+from .fx_report import source_place
 from .fx_state import appended
 from .fx_views import permuted
 from .graph import Graph, Value
 from .program import Program, program
+from .roles import SMConfig, roles_of
 
 if TYPE_CHECKING:
     from .fx_plan import Plan
@@ -39,12 +42,36 @@ class _In:
 
 @dataclass
 class _Out:
-    """An output. `make` gives torch's tensor and what MACO binds, for the values of dims; `want` is torch's dtype."""
+    """An output. `make` gives torch's tensor and what MACO binds, for the values of dims; `want` is torch's dtype.
+
+    `place` gives what MACO binds of memory that is there for torch's tensor, None if it doesn't suit.
+    """
 
     node: Node
     name: str
     make: Callable[[Mapping[str, int]], tuple[Any, Any]]
     want: torch.dtype | None
+    place: Callable[[Any], Any]
+
+
+class _Offers(threading.local):
+    """Memory for outputs, by their nodes, that the caller of this thread has."""
+
+    def __init__(self) -> None:
+        self.memory: dict[Node, Any] = {}
+
+
+offers = _Offers()
+
+
+class _Traced(Graph):
+    """A graph whose diagnostics have the lines of what was traced."""
+
+    place: tuple[str, int] | None = None
+
+    def _open(self) -> Any:
+        where = super()._open()
+        return where if self.place is None else where._replace(file=self.place[0], line=self.place[1])
 
 
 class Part:
@@ -60,27 +87,21 @@ class Part:
         self.device = next(device_of(node) for node in nodes)
         self.collective = any(is_collective(node) for node in nodes)
         self.group = plan.group if self.collective else None
-        self.graph = Graph(plan.options.name, self.group.size if self.group is not None else 1)
+        self.graph = _Traced(plan.options.name, self.group.size if self.group is not None else 1)
         self.dims: tuple[str, ...] = ()
         self.program: Program | None = None
 
     def build(self, wanted: Sequence[Node]) -> None:
         """Writes the graph, of which `wanted` are needed outside. Raises Unsupported and `maco.GraphError`."""
-        options = self.plan.options
-        if options.variants:
-            self.graph.scalar(VARIANT, 0, len(options.variants))
-            self.graph.set(sm_roles=_chosen_by_launch(options.variants))
-        elif options.sm_roles is not None:
-            self.graph.set(sm_roles=options.sm_roles)
-        if options.overlap is not None:
-            self.graph.set(overlap=options.overlap)
+        self._set(self.graph)
         used = self._symbols()
-        self.dims = tuple(str(symbol) for symbol in used)
+        self.dims = tuple(self.plan.symbols[symbol].name for symbol in used)
         for symbol in used:
-            self.graph.dim(str(symbol), self.plan.dims[symbol], 1, self.plan.typical(symbol))
+            self.graph.dim(self.plan.symbols[symbol].name, self.plan.dims[symbol], 1, self.plan.typical(symbol))
         lo = Lowering(self.graph, self._given, self._constant, self.graph.world)
         lo.hard = self.plan.hard
         for node in self.nodes:
+            self.graph.place = source_place(node)
             if node in self.plan.updates:
                 lo.refs[node] = appended(lo, self.plan.updates[node])
             else:
@@ -89,6 +110,30 @@ class Part:
             if node not in self.plan.updates:
                 self._output(lo, node)
         self.graph.check()
+
+    def _set(self, graph: Graph) -> None:
+        """The settings of the options."""
+        options = self.plan.options
+        roles = options.sm_roles
+        if options.variants:
+            graph.scalar(VARIANT, 0, len(options.variants))
+            roles = _chosen_by_launch(options.variants)
+        elif isinstance(roles, SMConfig):
+            roles = roles_of(roles, self.device.type, self.device.index)
+        if roles is not None:
+            graph.set(sm_roles=roles)
+        if options.overlap is not None:
+            graph.set(overlap=options.overlap)
+
+    def check_settings(self) -> None:
+        """Raises `maco.Error` if no graph can have the settings."""
+        graph = Graph("settings")
+        self._set(graph)
+        graph.output("y", graph.relu(graph.input("x", "f32", [4])))
+        try:
+            graph.compile(**{**dict(self.plan.options.compile), **({"target": "cpu"} if self.device.type == "cpu" else {})})
+        except GraphError as error:
+            raise Error(error.diagnostics[0].text if error.diagnostics else str(error), code=error.code) from None
 
     def compile(self) -> None:
         """Makes the program."""
@@ -146,7 +191,7 @@ class Part:
         self.graph.output(name, dense.value)
         want = None if TORCH[dense.dtype] == value.dtype else value.dtype
         make = _maker(extents(value.shape), order, dense.form, TORCH[dense.dtype], self.device)
-        self.outputs.append(_Out(node, name, make, want))
+        self.outputs.append(_Out(node, name, make, want, _placer(order, dense.form)))
 
     def __call__(self, values: Mapping[str, int], *tensors: Any) -> list[Any]:
         """Runs it with the tensors of its inputs, and values of its dims."""
@@ -156,10 +201,12 @@ class Part:
                 values = {**values, one.name: one.prepare(tensor)}  # type: ignore[misc]
             else:
                 given[one.name] = tensor if one.prepare is None else one.prepare(tensor)
-        made = []
+        made: list[Any] = []
         for out in self.outputs:
-            tensor, given[out.name] = out.make(values)
-            made.append(tensor)
+            offered = offers.memory.get(out.node)
+            bound = out.place(offered) if offered is not None and out.want is None else None
+            result, given[out.name] = out.make(values) if bound is None else (offered, bound)
+            made.append(result)
         assert self.program is not None
         if (variant := self.plan.options.variant) is not None:
             values = {**values, VARIANT: variant()}
@@ -212,6 +259,19 @@ def _maker(
         return (memory if straight else memory.permute(back)), bound
 
     return make
+
+
+def _placer(order: tuple[int, ...], form: Shape) -> Callable[[Any], Any]:
+    """MACO's view of memory that torch has for an output."""
+    fixed = tuple(int(one) for one in form if isinstance(one, int))
+    if len(fixed) != len(form):
+        return lambda _: None
+
+    def place(tensor: Any) -> Any:
+        straight = tensor.permute(order)
+        return straight.view(fixed) if straight.is_contiguous() else None
+
+    return place
 
 
 def declared(value: Any, device: torch.device, kind: Any, plan: Plan) -> tuple[Any, Shape, Callable[[Any], Any] | None, DType]:
@@ -319,7 +379,7 @@ def _kept_constant(key: Any, dtype: DType, form: Shape, make: Callable[[Any], An
     with _constants_lock:
         found = _constants.get(key)
         if found is None:
-            with _disable_current_modes(), torch.no_grad():
+            with _disable_current_modes(), torch.inference_mode(False), torch.no_grad():
                 found = _constants[key] = make(device).to(TORCH[dtype]).reshape(form).contiguous()
         return found
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import sympy
 import torch
 from torch.fx import GraphModule, Node
 from torch.utils._python_dispatch import _disable_current_modes
@@ -15,6 +16,7 @@ from .errors import Error, GraphError
 from .fx_code import Code
 from .fx_collectives import group_of, is_collective
 from .fx_lower import DTYPES, VIEWS, Dense, Lowering, Shape, Unsupported, lowering_of, sizes, written
+from .fx_match import attention
 from .fx_parts import Part, declared, device_of, is_view, tensor_of, values_of
 from .fx_report import Report, op_name, source_line
 from .fx_state import appended, updates
@@ -23,7 +25,7 @@ from .graph import Graph
 if TYPE_CHECKING:
     from .fx import Options
 
-__all__ = ["Plan", "changes", "is_view"]
+__all__ = ["Plan", "changes", "is_view", "weight"]
 
 FOLDED_BYTES = 64 << 20
 """What doesn't depend on inputs is computed once if it takes at most so many bytes."""
@@ -41,6 +43,15 @@ def changes(node: Node) -> bool:
 def _mutable(node: Node) -> bool:
     schema = getattr(node.target, "_schema", None)
     return bool(schema is not None and schema.is_mutable)
+
+
+def weight(nodes: set[Node]) -> int:
+    """How many of them are worth a kernel of their own: products, attention, norms, collectives."""
+    words = ("norm", "softmax", "embedding")
+    return sum(
+        node.target in PRODUCTS or node.target is attention or is_collective(node) or any(word in str(node.target) for word in words)
+        for node in nodes
+    )
 
 
 _RANDOM = {torch.Tag.nondeterministic_seeded}
@@ -74,7 +85,9 @@ class Plan:
         self.gm = gm
         self.known = known or {}
         self.dims = dims or {}
-        self.places = places or {}
+        # The same names on all ranks, and in all graphs.
+        self.symbols = {symbol: sympy.Symbol(f"d{i}", integer=True, positive=True) for i, symbol in enumerate(self.dims)}
+        self.places = {self.symbols[symbol].name: text for symbol, text in (places or {}).items()}
         self.report = Report()
         self.options = options
         self.nodes = list(gm.graph.nodes)
@@ -97,27 +110,28 @@ class Plan:
 
     def compile(self) -> Callable[..., list[Any]]:
         """Cuts, compiles, and gives the function that runs all."""
-        with sizes(self.known, self.dims):
-            self._cut()
-        self.report = self._report()
-        if self.options.strict and self.report.fallbacks:
-            raise Error(_strict_message(self.report))
-        if not self.options.dry:
-            with _disable_current_modes():
-                for part in self.parts:
-                    part.compile()
-        return Code(self).function()
+        with sizes(self.known, self.symbols):
+            inside = self._possible()
+            while True:
+                self._cut(inside)
+                self.report = self._report()
+                if self.options.strict and self.report.fallbacks:
+                    raise Error(_strict_message(self.report))
+                failed = self._compile_parts()
+                if not failed:
+                    return Code(self).function()
+                inside -= failed
 
     def possible(self) -> set[Node]:
         """Nodes that MACO can compute."""
-        with sizes(self.known, self.dims):
-            self._fold()
-            return self._try()
+        with sizes(self.known, self.symbols):
+            return self._possible()
 
     def typical(self, symbol: Any) -> int:
         """The size that the compiler chooses for."""
         hints = {one: value for node in self.placeholders for one, value in _hints(node.meta.get("val"))}
-        return max(1, min(hints.get(symbol, self.dims[symbol]), self.dims[symbol]))
+        rounded = 1 << max(0, hints.get(symbol, self.dims[symbol]) - 1).bit_length()
+        return min(rounded, self.dims[symbol])
 
     def hinted(self, numbers: Sequence[Any]) -> tuple[int, ...]:
         """Sizes or strides as the example has them. Raises Unsupported for those that it hasn't."""
@@ -130,15 +144,32 @@ class Plan:
             found.append(int(one))
         return tuple(found)
 
-    def _cut(self) -> None:
+    def _compile_parts(self) -> set[Node]:
+        """Makes the programs; gives the nodes of one that MACO's compiler refuses."""
+        if self.options.dry:
+            return set()
+        with _disable_current_modes():
+            for part in self.parts:
+                try:
+                    part.compile()
+                except GraphError as error:
+                    part.check_settings()
+                    reason = error.diagnostics[0].text if error.diagnostics else str(error)
+                    self.reasons.update(dict.fromkeys(part.nodes, reason))
+                    return set(part.nodes)
+        return set()
+
+    def _possible(self) -> set[Node]:
         if any(changes(node) for node in self.nodes):
             for node in self.nodes:
                 if node.op == "call_function":
                     self.reasons[node] = "the graph changes tensors in place, in ways that can't be told apart from its other ops"
-            inside: set[Node] = set()
-        else:
-            self._fold()
-            inside = self._try()
+            return set()
+        self._fold()
+        return self._try()
+
+    def _cut(self, inside: set[Node]) -> None:
+        """Cuts what is inside into parts; takes out what can't be in any."""
         while True:
             phases = self._phases(inside)
             dropped = self._small(phases, inside)
@@ -162,7 +193,7 @@ class Plan:
             if node in known:
                 try:
                     args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), self.folded.__getitem__)
-                    with _disable_current_modes(), torch.no_grad():
+                    with _disable_current_modes(), torch.inference_mode(False), torch.no_grad():
                         self.folded[node] = node.target(*args, **kwargs)
                 except (RuntimeError, TypeError, ValueError, KeyError):
                     known.discard(node)
@@ -320,6 +351,7 @@ class Plan:
                     return set(nodes) & self._blamed(nodes, error.reason)
                 return self._blamed(nodes, error.reason)
             except GraphError as error:
+                part.check_settings()
                 return self._blamed(nodes, error.diagnostics[0].text if error.diagnostics else str(error))
             self.parts.append(part)
         return set()

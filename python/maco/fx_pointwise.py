@@ -14,6 +14,7 @@ from .fx_lower import (
     LARGEST_I32,
     Dense,
     Expanded,
+    Extent,
     Gated,
     Lazy,
     Lowering,
@@ -29,8 +30,8 @@ from .fx_lower import (
     operand_of,
     product,
     result_of,
-    static,
 )
+from .graph import Value
 
 aten = torch.ops.aten
 
@@ -138,40 +139,65 @@ def binary(lo: Lowering, kind: str, x: Operand, y: Operand, shape: Shape, dtype:
         if not isinstance(y, Ref) or product(y.shape) == 1:
             one = y if not isinstance(y, Ref) else lo.dense(unexpanded(y)).viewed((1,))
             return Permuted(binary(lo, kind, x.base, one, x.base.shape, dtype, out), x.perm, x.node)
+        turned_y = _turned(lo, unexpanded(y), x)
+        if turned_y is not None:
+            return Permuted(binary(lo, kind, x.base, turned_y, x.base.shape, dtype, out), x.perm, x.node)
         lo.name = ""
     if x.shape != shape:
         x = Expanded(x, shape, getattr(x, "node", None))  # type: ignore[arg-type]
     found = lo.dense(x)
-    final = {"dtype": computed(out) if out is DType.u8 else out}
-
-    def common() -> dict[str, Any]:
-        return {**final, **({"name": name} if name and out is not DType.u8 else {})}
-
+    common: dict[str, Any] = {"dtype": computed(out)}
+    if name and out is not DType.u8:
+        common["name"] = name
     write = getattr(lo.graph, kind)
     form = found.form
-    if not isinstance(y, Ref):
-        value = write(found.value, value=number_of(y, within), **common())
+    if isinstance(y, Ref):
+        form, beside = _beside(lo, found, unexpanded(y), shape)
+        value = write(lo.shaped(found, form), beside, **common)
     else:
-        bare = unexpanded(y)
-        rest = suffix(bare.shape, shape)
-        if product(bare.shape) == 1:
-            value = write(found.value, lo.shaped(bare, (1,)), **common())
-        elif bare.shape == shape or (rest is not None and product(rest) == product(shape)):
-            # A value in memory already has the better shape.
-            other = lo.dense(bare)
-            if form not in other.forms and other.form in found.forms:
-                form = other.form
-            value = write(lo.shaped(found, form), lo.shaped(other, form), **common())
-        elif rest is not None:
-            width = product(rest)
-            static([width], "an operand")
-            form = next((one for one in found.forms if one[-1] == width), None) or lo.matrix(found, width)
-            value = write(lo.shaped(found, form), lo.shaped(bare, (width,)), **common())
-        else:
-            value = write(found.value, lo.shaped(Expanded(bare, shape, getattr(y, "node", None)), form), **common())  # type: ignore[arg-type]
+        value = write(found.value, value=number_of(y, within), **common)
     if out is DType.u8:
-        value = lo.graph.cast(value, out, **({"name": name} if name else {}))
+        value = lo.graph.cast(value, out)
     return lo.made(value, form, shape, out)
+
+
+def _beside(lo: Lowering, x: Dense, y: Ref, shape: Shape) -> tuple[Shape, Value]:
+    """The shapes in which x, of the logical `shape`, takes y: as many elements, one for each column, or one."""
+
+    def columns(width: Extent) -> Shape:
+        return next((one for one in x.forms if one[-1] == width), None) or lo.matrix(x, width)
+
+    if product(y.shape) == 1:
+        return x.form, lo.shaped(y, (1,))
+    rest = suffix(y.shape, shape)
+    if y.shape == shape or (rest is not None and product(rest) == product(shape)):
+        other = lo.dense(y)
+        form = other.form if x.form not in other.forms and other.form in x.forms else x.form
+        return form, lo.shaped(other, form)
+    if rest is not None and isinstance(product(rest), int):
+        return columns(product(rest)), lo.shaped(y, (product(rest),))
+    # Leading axes are broadcast by the op, if the others have a known size.
+    aligned = (1,) * (len(shape) - len(y.shape)) + y.shape
+    first = next(i for i, one in enumerate(aligned) if one != 1)
+    width = product(shape[first:])
+    node: Any = getattr(y, "node", None)
+    if not isinstance(width, int):
+        return x.form, lo.shaped(Expanded(y, shape, node), x.form)
+    wide = lo.shared(y, Expanded(lo.dense(y).viewed(aligned[first:]), shape[first:], node))
+    return columns(width), lo.shaped(wide, (width,))
+
+
+def _turned(lo: Lowering, y: Ref, x: Permuted) -> Ref | None:
+    """A small operand as it stands beside x's base; None if that isn't small, or its axes came into another order."""
+    aligned = (1,) * (len(x.shape) - len(y.shape)) + y.shape
+    axes = [i for i, one in enumerate(aligned) if one != 1]
+    places = [x.perm[i] for i in axes]
+    if places != sorted(places) or not isinstance(product(x.shape), int) or product(y.shape) == product(x.shape):
+        return None
+    shape: list[Any] = [1] * len(aligned)
+    for i, place in zip(axes, places, strict=True):
+        shape[place] = aligned[i]
+    return lo.dense(y).viewed(tuple(shape))
 
 
 def plain(x: Operand) -> Operand:
@@ -180,12 +206,8 @@ def plain(x: Operand) -> Operand:
     return bare.number if isinstance(bare, Number) and math.isfinite(bare.number) else x
 
 
-def class_of(node: Node) -> DType:
-    """The dtype that an elementwise op computes in."""
-    return result_of(node)[1]
-
-
-def scaled(lo: Lowering, x: Operand, by: Any, dtype: DType) -> Operand:
+def scaled(lo: Lowering, x: Operand, by: float, dtype: DType) -> Operand:
+    """x times a number, as it stands in an op with a factor: not rounded."""
     if by == 1:
         return x
     if not isinstance(x, Ref):
@@ -426,6 +448,7 @@ _NUMBERS = {"zeros": 0, "zeros_like": 0, "new_zeros": 0, "ones": 1, "ones_like":
 @lowers(
     aten.full.default, aten.full_like.default, aten.new_full.default, aten.scalar_tensor.default, aten.zeros.default, aten.ones.default,
     aten.zeros_like.default, aten.ones_like.default, aten.new_zeros.default, aten.new_ones.default,
+    view=True,
 )  # fmt: skip
 def _full(lo: Lowering, node: Node) -> Any:
     shape, dtype = result_of(node)

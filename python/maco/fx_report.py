@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Report", "op_name", "source_line"]
+__all__ = ["Report", "op_name", "source_line", "source_place"]
 
 
 @dataclass
@@ -79,13 +79,18 @@ _FRAME = re.compile(r'File "([^"]+)", line (\d+), in ')
 
 def source_line(node: Any) -> str:
     """file:line of the Python that a node comes from: the innermost frame outside of torch; "" if it isn't known."""
-    trace = node.meta.get("stack_trace") or ""
-    frames = _FRAME.findall(trace)
+    place = source_place(node)
+    return "" if place is None else f"{place[0]}:{place[1]}"
+
+
+def source_place(node: Any) -> tuple[str, int] | None:
+    """File and line of the Python that a node comes from; None if they aren't known."""
+    frames = _FRAME.findall(node.meta.get("stack_trace") or "")
     own = [one for one in frames if "/torch/" not in one[0] and not one[0].startswith("<")]
     if not frames:
-        return ""
+        return None
     file, line = (own or frames)[-1]
-    return f"{file}:{line}"
+    return file, int(line)
 
 
 def op_name(node: Any) -> str:

@@ -31,7 +31,7 @@ from .fx_lower import (
     written,
 )
 from .fx_pointwise import binary, converted, scaled, suffix, unary, unexpanded
-from .fx_views import permuted, straight
+from .fx_views import concatenated, permuted, sliced, straight
 
 aten = torch.ops.aten
 
@@ -88,7 +88,7 @@ def _bmm(lo: Lowering, node: Node) -> Any:
     shape, dtype = result_of(node)
     a, b = lo.ref(node.args[0]), lo.ref(node.args[1])
     if shape[0] != 1:
-        raise Unsupported("MACO has no product of batches of matrices")
+        return _few_products(lo, a, b, shape, dtype, node)
     right: Ref
     if isinstance(b, Permuted) and b.perm == (0, 2, 1):
         right = Permuted(lo.dense(b.base).viewed(b.base.shape[1:]), (1, 0), node)
@@ -96,6 +96,27 @@ def _bmm(lo: Lowering, node: Node) -> Any:
         right = lo.dense(b).viewed(b.shape[1:])
     left = lo.dense(a)
     return product_of(lo, left.viewed(a.shape[1:]), right, shape, dtype)
+
+
+MOST_PRODUCTS = 16
+"""A batch of so many matrices is written out as products of each."""
+
+
+def _few_products(lo: Lowering, a: Ref, b: Ref, shape: Shape, dtype: DType, node: Node) -> Any:
+    count = shape[0]
+    if not isinstance(count, int) or count > MOST_PRODUCTS:
+        raise Unsupported(f"MACO has no product of batches of matrices, and {count} are too many to write out")
+    static([*a.shape, *b.shape], "a product of batches")
+    name, lo.name = lo.name, ""
+    turned = isinstance(b, Permuted) and b.perm == (0, 2, 1)
+    right = b.base if isinstance(b, Permuted) and turned else b
+    found = []
+    for i in range(count):
+        left = lo.dense(sliced(lo, a, 0, i, i + 1, 1, (1, *a.shape[1:]), node)).viewed(a.shape[1:])
+        matrix: Ref = lo.dense(sliced(lo, right, 0, i, i + 1, 1, (1, *right.shape[1:]), node)).viewed(right.shape[1:])
+        found.append(product_of(lo, left, permuted(matrix, (1, 0), node) if turned else matrix, (1, *shape[1:]), dtype))
+    lo.name = name
+    return concatenated(lo, found, 0, shape, dtype)
 
 
 @lowers(aten.linear.default)
@@ -208,6 +229,34 @@ def _max_dim(lo: Lowering, node: Node) -> Any:
     index = reduced(lo, "argmax", x, axes, shape, DType.i32, node) if 1 in used else None
     lo.name = name
     return value, index
+
+
+@lowers(aten.var.correction, aten.var_mean.correction)
+def _variance(lo: Lowering, node: Node) -> Any:
+    both = node.target is aten.var_mean.correction
+    x = lo.ref(node.args[0])
+    rank = len(x.shape)
+    axes = operand_of(node, 1, "dim")
+    axes = list(range(rank)) if not axes else [int(axis) % rank for axis in ([axes] if isinstance(axes, int) else axes)]
+    correction = node.kwargs.get("correction", 1)
+    shape, dtype = result_of(node, 0 if both else None)
+    count = product([x.shape[axis] for axis in axes])
+    if x.dtype not in FLOATS or not isinstance(count, int) or not isinstance(correction, (int, float, type(None))):
+        raise Unsupported(f"the variance of {x.dtype}, or of a number of elements that is known only at run time")
+    less = count - (1 if correction is None else correction)
+    if less <= 0:
+        raise Unsupported("the variance of too few elements")
+    name, lo.name = lo.name, ""
+    kept = tuple(1 if i in axes else one for i, one in enumerate(x.shape))
+    mean = reduced(lo, "mean", x, axes, kept, DType.f32, node)
+    centred = binary(lo, "sub", x, mean, x.shape, DType.f32)
+    total = reduced(lo, "sum", binary(lo, "mul", centred, centred, x.shape, DType.f32), axes, shape, DType.f32, node)
+    lo.name = name
+    variance = binary(lo, "mul", total, 1.0 / less, shape, DType.f32, dtype)
+    if not both:
+        return variance
+    shape, dtype = result_of(node, 1)
+    return variance, lo.dense(unary(lo, "cast", mean, mean.shape, dtype) if dtype is not DType.f32 else mean).viewed(shape)
 
 
 @lowers(aten._softmax_backward_data.default)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -47,10 +49,10 @@ aten = torch.ops.aten
 def _view(lo: Lowering, node: Node) -> Any:
     shape, dtype = result_of(node)
     x = lo.ref(node.args[0])
-    if x.shape == shape:
-        return x
     if node.target is aten.view.dtype:
         raise Unsupported("bits under another dtype")
+    if x.shape == shape:
+        return x
     if isinstance(x, Number):
         return Number(x.number, shape, x.dtype)
     if isinstance(x, Dense):
@@ -122,7 +124,8 @@ def _aligned(have: Shape, want: Shape) -> list[tuple[list[int], list[int]]] | No
     groups: list[tuple[list[int], list[int]]] = []
     i = j = 0
     while i < len(have) or j < len(want):
-        sources, results = [], []
+        sources: list[int] = []
+        results: list[int] = []
         left: Extent = 1
         right: Extent = 1
         while True:
@@ -171,8 +174,9 @@ def _permute(lo: Lowering, node: Node) -> Any:
 
 def permuted(x: Ref, perm: tuple[int, ...], node: Node) -> Ref:
     """x with its axes in another order."""
-    if isinstance(x, Permuted):
-        x, perm = x.base, tuple(x.perm[p] for p in perm)
+    while isinstance(x, Permuted):
+        perm = tuple(x.perm[p] for p in perm)
+        x = x.base
     if perm == tuple(range(len(perm))):
         return x
     if isinstance(x, Number):
@@ -210,14 +214,11 @@ def sliced(lo: Lowering, x: Ref, axis: int, begin: int, end: int, step: int, sha
         return permuted(sliced(lo, x.base, inner, begin, end, step, cut, node), x.perm, node)
 
     def make() -> Dense:
-        before, behind = product(x.shape[:axis]), product(x.shape[axis + 1 :])
         size = x.shape[axis]
-        form = (before, size, behind)
-        at = 1
-        if behind == 1:
-            form = form[:2]
-        if before == 1 and not (behind == 1 and len(lo.dense(x).form) > 1 and lo.dense(x).form[-1] == size):
-            form, at = form[1:], 0
+        form, at = _about(x.shape, axis)
+        dense = lo.dense(x).form
+        if form == (size,) and len(dense) > 1 and dense[-1] == size:
+            form, at = (1, size), 1  # columns, which ops can read where they are
         count = len(range(begin, end, step))
         value = lo.graph.slice(lo.shaped(x, form), axis=at, begin=begin or None, end=None if end == size else end, step=step)
         return lo.made(value, [count if i == at else one for i, one in enumerate(form)], shape, x.dtype)
@@ -288,7 +289,10 @@ def _select(lo: Lowering, node: Node) -> Any:
     return Lazy(shape, x.dtype, lambda: lo.dense(one).viewed(shape), node)
 
 
-@lowers(aten.split.Tensor, aten.split_with_sizes.default, aten.unbind.int, aten.chunk.default, view=True)
+@lowers(
+    aten.split.Tensor, aten.split_with_sizes.default, aten.unsafe_split.Tensor, aten.unsafe_split_with_sizes.default, aten.unbind.int,
+    aten.chunk.default, view=True,
+)  # fmt: skip
 def _split(lo: Lowering, node: Node) -> Any:
     x = lo.ref(node.args[0])
     unbind = node.target is aten.unbind.int
@@ -302,9 +306,13 @@ def _split(lo: Lowering, node: Node) -> Any:
             raise Unsupported("a split of an axis whose size is known only at run time")
         whole = (*x.shape[:axis], count, *x.shape[axis + 1 :])
         one = sliced(lo, x, axis, at, at + count, 1, whole, node)
-        parts.append(Lazy(shape, x.dtype, lambda one=one, shape=shape: lo.dense(one).viewed(shape), node) if unbind else one)
+        parts.append(Lazy(shape, x.dtype, partial(_seen_as, lo, one, shape), node) if unbind else one)
         at += count
     return tuple(parts)
+
+
+def _seen_as(lo: Lowering, ref: Ref, shape: Shape) -> Dense:
+    return lo.dense(ref).viewed(shape)
 
 
 @lowers(operator.getitem, view=True)
@@ -333,16 +341,30 @@ def _cat(lo: Lowering, node: Node) -> Any:
     operands = [one for one in node.args[0] if product(extents(one.meta["val"].shape)) != 0]  # type: ignore[union-attr]
     axis = int(operand_of(node, 1, "dim", 0)) % len(shape)
     refs = [converted(lo, lo.ref(one), dtype) for one in operands]
+    first = refs[0]
+    if isinstance(first, Permuted) and all(isinstance(one, Permuted) and one.perm == first.perm for one in refs):
+        # Elements stay where they are.
+        inner = first.perm[axis]
+        base = tuple(shape[first.perm.index(i)] for i in range(len(shape)))
+        made = concatenated(lo, [one.base for one in refs], inner, base, dtype)  # type: ignore[attr-defined]
+        return permuted(made, first.perm, node)
+    return concatenated(lo, refs, axis, shape, dtype)
+
+
+def _about(shape: Shape, axis: int) -> tuple[Shape, int]:
+    """The shape in MACO in which an axis stands by itself, and where it does."""
     before, behind = product(shape[:axis]), product(shape[axis + 1 :])
-    at = 0 if before == 1 else 1
-    values = []
-    for one in refs:
-        form = (before, one.shape[axis], behind)
-        values.append(lo.shaped(one, form[1 - at : 2 if behind == 1 else 3]))
-    form = (before, shape[axis], behind)[1 - at : 2 if behind == 1 else 3]
-    if len(values) == 1:
-        return lo.made(lo.graph.copy(values[0], **common_of(lo, dtype)), form, shape, dtype)
-    return lo.made(lo.graph.concat(*values, axis=at, **common_of(lo, dtype)), form, shape, dtype)
+    form: Shape = (before, shape[axis]) if behind == 1 else (before, shape[axis], behind)
+    return (form[1:], 0) if before == 1 else (form, 1)
+
+
+def concatenated(lo: Lowering, refs: Sequence[Ref], axis: int, shape: Shape, dtype: DType) -> Dense:
+    """Tensors one behind the other along an axis."""
+    values = [lo.shaped(one, _about((*shape[:axis], one.shape[axis], *shape[axis + 1 :]), axis)[0]) for one in refs]
+    form, at = _about(shape, axis)
+    common = common_of(lo, dtype)
+    value = lo.graph.copy(values[0], **common) if len(values) == 1 else lo.graph.concat(*values, axis=at, **common)
+    return lo.made(value, form, shape, dtype)
 
 
 @lowers(aten.stack.default)
@@ -350,15 +372,8 @@ def _stack(lo: Lowering, node: Node) -> Any:
     shape, dtype = result_of(node)
     axis = int(operand_of(node, 1, "dim", 0)) % len(shape)
     refs = [converted(lo, lo.ref(one), dtype) for one in node.args[0]]  # type: ignore[union-attr]
-    before, behind = product(shape[:axis]), product(shape[axis + 1 :])
-    at = 0 if before == 1 else 1
-    cut = slice(1 - at, 2 if behind == 1 else 3)
-    values = [lo.shaped(one, (before, 1, behind)[cut]) for one in refs]
-    form = (before, len(refs), behind)[cut]
-    write = (
-        lo.graph.copy(values[0], **common_of(lo, dtype)) if len(values) == 1 else lo.graph.concat(*values, axis=at, **common_of(lo, dtype))
-    )
-    return lo.made(write, form, shape, dtype)
+    single = (*shape[:axis], 1, *shape[axis + 1 :])
+    return concatenated(lo, [lo.dense(one).viewed(single) for one in refs], axis, shape, dtype)
 
 
 @lowers(aten.repeat.default)
@@ -389,14 +404,7 @@ def _joined(lo: Lowering, whole: Ref, part: Ref, axis: int, begin: int, end: int
             pieces.append(sliced(lo, whole, axis, first, last, 1, cut, node))
     at = 1 if begin > 0 else 0
     pieces.insert(at, part)
-    before, behind = product(shape[:axis]), product(shape[axis + 1 :])
-    where = 0 if before == 1 else 1
-    cut_form = slice(1 - where, 2 if behind == 1 else 3)
-    values = [lo.shaped(converted(lo, one, dtype), (before, one.shape[axis], behind)[cut_form]) for one in pieces]
-    form = (before, size, behind)[cut_form]
-    if len(values) == 1:
-        return lo.made(lo.graph.copy(values[0], **common_of(lo, dtype)), form, shape, dtype)
-    return lo.made(lo.graph.concat(*values, axis=where, **common_of(lo, dtype)), form, shape, dtype)
+    return concatenated(lo, [converted(lo, one, dtype) for one in pieces], axis, shape, dtype)
 
 
 @lowers(aten.slice_scatter.default, aten.select_scatter.default, aten.slice_backward.default, aten.select_backward.default)
@@ -405,7 +413,8 @@ def _scatter(lo: Lowering, node: Node) -> Any:
     backward = node.target in (aten.slice_backward.default, aten.select_backward.default)
     one = node.target in (aten.select_scatter.default, aten.select_backward.default)
     if backward:
-        part, whole = lo.ref(node.args[0]), Number(0, shape, dtype)
+        part: Ref = lo.ref(node.args[0])
+        whole: Ref = Number(0, shape, dtype)
     else:
         whole, part = lo.ref(node.args[0]), lo.ref(node.args[1])
     keys = ("index",) if one else ("start", "end", "step")

@@ -15,6 +15,7 @@ import secrets
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, Union
@@ -35,7 +36,7 @@ class Group:
 
     `rank` is this process's among `size`. `name` is the same on all ranks of the group, and another for every other group on this host.
     `ranks` are the numbers of its members among all processes. `store` is torch's, for `exchange`; None only where `size` is 1 or torch is
-    missing. `torch_group` is the ProcessGroup that it stands for, if any. Calls are collective and not thread safe.
+    missing. Calls are collective and not thread safe.
     """
 
     def __init__(
@@ -45,7 +46,7 @@ class Group:
         self.size = size
         self.name = name
         self.store = store
-        self.torch_group = torch_group
+        self._torch_group = None if torch_group is None else weakref.ref(torch_group)
         self.ranks = tuple(range(size)) if ranks is None else tuple(ranks)
         self.timeout = TIMEOUT
         self.launch_timeout = 30.0
@@ -53,6 +54,11 @@ class Group:
         self._count = 0
         self._board: Board | None = None
         self._pid = os.getpid()
+
+    @property
+    def torch_group(self) -> Any:
+        """The ProcessGroup that it stands for; None of others, and of one that was destroyed."""
+        return None if self._torch_group is None else self._torch_group()
 
     @property
     def generation(self) -> int:
@@ -96,13 +102,7 @@ class Group:
         store = self.store
         try:
             store.set(f"{base}/{self.rank}", text.encode())
-            end, pause = time.monotonic() + limit, 0.0005
-            for rank in range(self.size):
-                while not store.check([f"{base}/{rank}"]):
-                    if time.monotonic() > end:
-                        raise Error(f"rank {rank} hasn't come within {limit:g} seconds to where rank {self.rank} is")
-                    time.sleep(pause)
-                    pause = min(pause * 1.5, 0.02)
+            _wait_for(store, [f"{base}/{rank}" for rank in range(self.size)], self.rank, limit)
             found = [store.get(f"{base}/{rank}").decode() for rank in range(self.size)]
             self._count += 1
             # Of the exchange before, every rank has read everything.
@@ -276,9 +276,9 @@ class _State:
         self.own: Group | None = None  # over a store of MACO's own, or of this process alone
         self.store: Any = None  # kept until the process ends
         self.store_at: tuple[str, int, int, int] | None = None
-        self.last: Group | None = None  # the last that was made over it
+        self.liveness: dict[int, Liveness] = {}  # of a store's ranks, by its id
         self.made: dict[str, Group] = {}
-        self.of_torch: dict[int, tuple[Any, Group]] = {}  # by the ProcessGroup's id
+        self.of_torch: weakref.WeakKeyDictionary[Any, Group] = weakref.WeakKeyDictionary()
         self.of_ranks: dict[tuple[str, tuple[int, ...]], Group] = {}
         self.closing: list[Callable[[], None]] = []
         self.settling: list[Callable[[], None]] = []
@@ -291,9 +291,10 @@ def init(backend: str | None = None, *, rank: int | None = None, world_size: int
     """Makes this process a rank. Everything else calls it by itself, on first use.
 
     `backend`: how ranks on GPUs communicate: "auto" (the default, or what `config.set` says), "p2p" (peer memory, inside the kernel),
-    "nccl" (its other name is "nccl_optimized") or "nvshmem"; "gloo": everything on the CPU target, tensors on GPUs by way of the host. Tensors on
-    the CPU always run there. `rank` and `world_size` are those of torch.distributed where it is initialised, else those that torchrun, MPI
-    or Slurm put in the environment; given, they have precedence. `timeout`: how many seconds ranks wait for each other: 300 before and 30 within a launch, if it isn't given.
+    "nccl" (its other name is "nccl_optimized") or "nvshmem"; "gloo": everything on the CPU target, tensors on GPUs by way of the host.
+    Tensors on the CPU always run there. `rank` and `world_size` are those of torch.distributed where it is initialised, else those that
+    torchrun, MPI or Slurm put in the environment; given, they have precedence. `timeout`: how many seconds ranks wait for each other: 300
+    before a launch and 30 within one, if it isn't given.
 
     Raises `maco.Unavailable` where this machine lacks the backend, and `maco.Error` if it was called before with other arguments (the same
     again do nothing), or if not all ranks come.
@@ -355,6 +356,10 @@ def get_world_size() -> int:
     return default().size
 
 
+# Dynamo takes what they give for constants, as it may.
+get_rank._dynamo_marked_constant = get_world_size._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
 def default() -> Group:
     """The group of all processes, made at the first call."""
     with _state.lock:
@@ -365,7 +370,7 @@ def default() -> Group:
         if own is None:
             if _state.arguments is None:
                 _check_available(str(config.get("backend")))
-            own = _state.own = _state.last = _make()
+            own = _state.own = _make()
             _state.made[own.name] = own
         if theirs is not None and (theirs.size(), theirs.rank()) != (own.size, own.rank):
             return of(theirs)
@@ -386,26 +391,37 @@ def _make() -> Group:
     if size == 1:
         return Group(0, 1, f"alone-{secrets.token_hex(8)}")
     try:
-        from torch.distributed import PrefixStore, TCPStore
+        from torch.distributed import TCPStore
     except ImportError:
         raise Unavailable(
             f"this is rank {rank} of {size}, and ranks meet by torch.distributed; install PyTorch (pip install torch)"
         ) from None
 
     host, port = _meeting_place()
-    limit = given.get("timeout") or TIMEOUT
+    place = (host, port, rank, size)
+    limit = float(given.get("timeout") or TIMEOUT)
     try:
-        if _state.store is None or _state.store_at != (host, port, rank, size):
+        if _state.store is None or _state.store_at != place:
             agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-            store = TCPStore(
-                host, port, size, rank == 0 and not agent, timeout=timedelta(seconds=limit), multi_tenant=True, wait_for_workers=False
-            )
+            wait = timedelta(seconds=limit)
+            master = rank == 0 and not agent
+            meeting = _patiently(lambda: TCPStore(host, port, size, master, timeout=wait, multi_tenant=True, wait_for_workers=False))
+            key = "world"
             if agent:
                 # It outlives ranks that torchrun starts again.
-                attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-                store = PrefixStore(f"maco/{os.environ.get('TORCHELASTIC_RUN_ID', '')}/{attempt}", store)
-            _state.store, _state.store_at = store, (host, port, rank, size)
-            atexit.register(_leave, store, rank, size, os.getpid(), not agent)
+                key = f"{os.environ.get('TORCHELASTIC_RUN_ID', '')}/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
+            store = _own_store(meeting, key, rank, size, host, limit)
+            # The port is for whoever comes next: all let go of it, rank 0 first.
+            others = [f"maco/there/{other}" for other in range(1, size)]
+            if rank:
+                del meeting
+                store.set(others[rank - 1], b"")
+                _wait_for(store, ["maco/go"], rank, limit)
+            else:
+                _wait_for(store, others, 0, limit, first=1)
+                del meeting
+                store.set("maco/go", b"")
+            _state.store, _state.store_at = store, place
         group = Group(rank, size, _agree(_state.store, "world", rank), _state.store)
     except RuntimeError as error:
         raise Error(
@@ -413,30 +429,83 @@ def _make() -> Group:
             f"(MASTER_ADDR and MASTER_PORT say where): {str(error).splitlines()[0]}"
         ) from error
     _limit(group)
-    # All are there before anything begins, so that who is missing is told here.
     _equip(group)
     return group
 
 
+def _own_store(meeting: Any, key: str, rank: int, size: int, host: str, limit: float) -> Any:
+    """A store of these ranks' own, which lives as long as rank 0's process, made by way of another."""
+    from torch.distributed import TCPStore
+
+    turn = meeting.add(f"maco/{key}/turn/{rank}", 1)
+    at = f"maco/{key}/address/{turn}"
+    wait = timedelta(seconds=limit)
+    if rank == 0:
+        store = TCPStore(host, 0, size, True, timeout=wait, wait_for_workers=False)
+        meeting.set(at, str(store.port))
+    else:
+        _wait_for(meeting, [at], rank, limit)
+        number = int(meeting.get(at))
+        store = _patiently(lambda: TCPStore(host, number, size, False, timeout=wait, wait_for_workers=False))
+    atexit.register(_leave, store, rank, size, os.getpid())
+    return store
+
+
+def _patiently(make: Callable[[], Any]) -> Any:
+    """What `make` gives, in another thread, so that Ctrl-C ends the wait for it."""
+    if threading.current_thread() is not threading.main_thread():
+        return make()
+    found: list[Any] = []
+    failed: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            found.append(make())
+        except BaseException as error:  # noqa: BLE001 - for the one who waits
+            failed.append(error)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(0.1)
+    if failed:
+        raise failed[0]
+    return found.pop()
+
+
+def _wait_for(store: Any, keys: Sequence[str], rank: int, limit: float, first: int = 0) -> None:
+    """Waits until all keys are there, of ranks from `first` on. Raises `maco.Error` that names the first that isn't."""
+    end, pause = time.monotonic() + limit, 0.0005
+    for other, key in enumerate(keys, first):
+        while not store.check([key]):
+            if time.monotonic() > end:
+                raise Error(f"rank {other} hasn't come within {limit:g} seconds to where rank {rank} is")
+            time.sleep(pause)
+            pause = min(pause * 1.5, 0.02)
+
+
 def _equip(group: Group) -> None:
-    """Gives a group a board, if all its ranks see each other's memory."""
+    """Gives a group a board, if all its ranks see each other's memory. Raises `maco.Error` if not all of them come."""
+    places = [place.split() for place in group.exchange(f"{here()} {os.getpid()}")]
     path, board = Board.place(group.name), None
-    if group.rank == 0:
-        with contextlib.suppress(OSError):
-            board = Board(path, 0, group.size, create=True)
     try:
-        places = group.exchange(f"{here()} {os.getpid()}")
-        if group.rank and len({place.split()[0] for place in places}) == 1:
+        if group.rank == 0 and len({place[0] for place in places}) == 1 and len(places[0]) == 2:
+            with contextlib.suppress(OSError):
+                board = Board(path, 0, group.size, create=True)
+        if group.exchange("yes" if board else "no")[0] == "no":
+            return
+        if group.rank:
             with contextlib.suppress(OSError, ValueError):
                 board = Board(path, group.rank, group.size, create=False)
-        together = all(word == "yes" for word in group.exchange("yes" if board and here() else "no"))
+        together = all(word == "yes" for word in group.exchange("yes" if board else "no"))
     finally:
         if group.rank == 0:
             with contextlib.suppress(OSError):
                 os.unlink(path)
     if together and board:
-        board.liveness = Liveness([int(place.split()[-1]) for place in places])
+        board.liveness = Liveness([int(place[1]) for place in places])
         group._board = board
+        _state.liveness.setdefault(id(group.store), board.liveness)
 
 
 def _limit(group: Group) -> None:
@@ -452,26 +521,22 @@ def _agree(store: Any, key: str, rank: int) -> str:
     mine = secrets.token_hex(8)
     if store.add(f"{at}/first", 1) == 1:
         store.set(at, mine)
+    _wait_for(store, [at], rank, TIMEOUT)
     return str(store.get(at).decode())
 
 
-def _leave(store: Any, rank: int, size: int, pid: int, own: bool) -> None:
+def _leave(store: Any, rank: int, size: int, pid: int) -> None:
     """At exit: rank 0, in whose process the store is, stays until the others have left or ended, or for a minute."""
-    if pid != os.getpid() or not own:
+    if pid != os.getpid():
         return
-    group = _state.last
-    if group is None:
-        return  # they never met
-    liveness = group._board.liveness if group._board else None
+    liveness = _state.liveness.get(id(store))
     with contextlib.suppress(RuntimeError):
         if rank:
             store.set(f"maco/left/{rank}", b"")
-        elif not hasattr(sys, "last_value"):
+        elif liveness is not None and not hasattr(sys, "last_value"):
             end = time.monotonic() + 60
             for other in range(1, size):
-                while not store.check([f"maco/left/{other}"]) and time.monotonic() < end:
-                    if liveness is not None and other in liveness.ended():
-                        break
+                while not store.check([f"maco/left/{other}"]) and other not in liveness.ended() and time.monotonic() < end:
                     time.sleep(0.01)
 
 
@@ -481,9 +546,7 @@ def finalize() -> None:
         for close in _state.closing:
             close()
         for group in _state.made.values():
-            if group._board:
-                group._board.close()
-                group._board = None
+            group._board = None
         _state.own = _state.arguments = _state.backend = None
         _state.made.clear()
         _state.of_torch.clear()
@@ -536,21 +599,26 @@ def of(group: GroupLike) -> Group:
 
 
 def _of_torch(dist: Any, group: Any) -> Group:
-    kept = _state.of_torch.get(id(group))
+    kept = _state.of_torch.get(group)
     if kept is not None:
-        return kept[1]
+        return kept
     c10d = dist.distributed_c10d
     size, rank = group.size(), group.rank()
     if size == 1:
         made = Group(0, 1, f"alone-{secrets.token_hex(8)}", None, group, [dist.get_process_group_ranks(group)[0]])
     else:
-        store = c10d._get_default_store()
+        _, meeting = c10d._world.pg_map[c10d._get_default_group()]
+        key = f"torch/{group.group_name}"
+        try:
+            store = _own_store(meeting, key, rank, size, os.environ.get("MASTER_ADDR", "127.0.0.1"), TIMEOUT)
+            name = _agree(store, key, rank)
+        except RuntimeError as error:
+            raise Error(f"the ranks of the process group don't meet: {str(error).splitlines()[0]}") from error
         ranks = dist.get_process_group_ranks(group)
-        made = Group(rank, size, _agree(store, f"torch/{group.group_name}", rank), store, group, ranks)
+        made = Group(rank, size, name, store, group, ranks)
         _limit(made)
         _equip(made)
-    # Kept with the ProcessGroup, so that no other gets its id.
-    _state.of_torch[id(group)] = (group, made)
+    _state.of_torch[group] = made
     _state.made[made.name] = made
     return made
 

@@ -159,11 +159,11 @@ def lazily(recorder: Recorder, value: Any) -> Lazy:
 
 def _lazy_tensor(recorder: Recorder, tensor: torch.Tensor) -> LazyTensor:
     with torch._C.DisableTorchFunction():
-        recorder._paused += 1
+        recorder._paused.depth += 1
         try:
             made: LazyTensor = tensor.as_subclass(LazyTensor)
         finally:
-            recorder._paused -= 1
+            recorder._paused.depth -= 1
     made._recorder = recorder
     made._plain = tensor
     return made

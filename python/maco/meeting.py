@@ -11,6 +11,7 @@ import os
 import select
 import struct
 import tempfile
+import threading
 import time
 import zlib
 
@@ -23,6 +24,9 @@ _ENTRY = 512
 _SLOT = 2 * _ENTRY  # of the last meeting and the one before, which another rank may not have read yet
 _FAILED = "\0"
 
+cancelled = threading.Event()
+"""While it is set, meetings in other threads than the main one end with an error."""
+
 
 def here() -> str:
     """What processes have in common that see each other's memory and process ids."""
@@ -31,6 +35,10 @@ def here() -> str:
             return file.read().strip() + os.readlink("/proc/self/ns/pid")
     except OSError:
         return ""
+
+
+class _Cancelled(Error):
+    pass
 
 
 class Liveness:
@@ -98,7 +106,8 @@ class Board:
     def _count_of(self, rank: int) -> int:
         """How often a rank has come."""
         begin = rank * _SLOT
-        return max(_HEAD.unpack_from(self._memory, begin)[0], _HEAD.unpack_from(self._memory, begin + _ENTRY)[0])
+        counts: list[int] = [_HEAD.unpack_from(self._memory, begin + entry)[0] for entry in (0, _ENTRY)]
+        return max(counts)
 
     def _read(self, rank: int, which: int) -> tuple[int, str] | None:
         """A rank's generation and what it came for to meeting `which`; None, if it is just being written."""
@@ -118,7 +127,7 @@ class Board:
         self._publish(text)
         try:
             self._wait(text, timeout)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, _Cancelled):
             # As if it hadn't come, unless all others have seen it.
             if any(self._count_of(rank) < self.count for rank in range(self.size)):
                 self._withdraw()
@@ -153,6 +162,8 @@ class Board:
             turns += 1
             if turns < 50:
                 continue
+            if cancelled.is_set() and threading.current_thread() is not threading.main_thread():
+                raise _Cancelled("Ctrl-C has ended the wait for other ranks")
             now = time.monotonic()
             if now - looked > 0.2:
                 looked = now

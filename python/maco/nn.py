@@ -153,7 +153,8 @@ class ColumnParallelLinear(_Parallel):
         own = groups.find(self._group)
         return weight.chunk(own.size, 0)[own.rank]
 
-    _part_of_bias = _part
+    def _part_of_bias(self, bias: torch.Tensor) -> torch.Tensor:
+        return self._part(bias)
 
     def extra_repr(self) -> str:
         """What `repr` says of it."""

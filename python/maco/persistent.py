@@ -21,6 +21,7 @@ from .registered import have_torch, library_of, operand, usable
 from .roles import Roles, SMConfig, counts, current_device, roles_of
 from .taskgraph import TaskGraph
 from .tensors import Memory, describe
+from .untraced import untraced
 from .words import suggestion
 
 __all__ = ["PersistentKernel"]
@@ -170,6 +171,7 @@ class PersistentKernel:
         finally:
             graph._building = False
 
+    @untraced
     def compile(self) -> Kernel:
         """Compiles the task graph; the first call does it where it is left out. Gives the kernel, with its `source` and `report`.
 
@@ -203,6 +205,7 @@ class PersistentKernel:
             self._program = program
             return program.kernel
 
+    @untraced
     def __call__(self, **values: int) -> Any:
         """Runs the kernel once. Scalars and dims are keywords.
 

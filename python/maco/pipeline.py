@@ -11,6 +11,7 @@ import torch
 from .errors import Error
 from .lazy import plain
 from .recorder import Recorder
+from .untraced import untraced
 
 __all__ = ["Pipeline"]
 
@@ -48,6 +49,7 @@ class Pipeline:
 
         return given
 
+    @untraced
     def __call__(self, x: Any, microbatches: int | None = None) -> Any:
         """What the last stage gives for the rows of x, in their order.
 

@@ -15,6 +15,7 @@ from .errors import Error
 from .kernel import Profile
 from .program import Program, listeners
 from .roles import COLLECTIVES
+from .untraced import untraced
 
 __all__ = ["Profiler", "profiler"]
 
@@ -25,6 +26,7 @@ _COLUMNS = ("Operation", "Time(ms)", "Overlap%", "SM Usage")
 _WIDTHS = (15, 8, 8, 8)
 
 
+@untraced
 def profiler() -> Profiler:
     """A profiler: `with maco.profiler() as prof:` measures what MACO's kernels do in the block, those compiled before it included.
 
@@ -43,6 +45,7 @@ class Profiler:
         self._active = False
         self._begin = 0.0
 
+    @untraced
     def __enter__(self) -> Profiler:
         with self._lock:
             if self._active:
@@ -53,6 +56,7 @@ class Profiler:
         listeners.append(self._listen)
         return self
 
+    @untraced
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         listeners.remove(self._listen)
         self._active = False

@@ -145,7 +145,12 @@ def library_of(tensor: Any) -> str:
 
 
 def have_torch() -> bool:
-    return importlib.util.find_spec("torch") is not None
+    if "torch" in sys.modules:
+        return sys.modules["torch"] is not None
+    try:
+        return importlib.util.find_spec("torch") is not None
+    except (ImportError, ValueError):
+        return False
 
 
 def usable(tensor: Any, memory: Memory, name: str) -> Any:

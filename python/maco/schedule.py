@@ -18,6 +18,7 @@ from .groups import Group
 from .kernel import Kernel
 from .program import Program
 from .roles import counts
+from .untraced import untraced
 from .words import suggestion
 
 __all__ = ["CommHandle", "CommScheduler", "Phase"]
@@ -158,6 +159,7 @@ class CommScheduler:
         made = self._phases[name] = Phase(self, name, tuple(dict.fromkeys(names)))
         return made
 
+    @untraced
     def compile(self) -> Kernel | None:
         """Compiles all phases to one kernel; the first run does it where it is left out.
 
@@ -171,6 +173,7 @@ class CommScheduler:
                 self._compiled = True
             return None if self._program is None else self._program.kernel
 
+    @untraced
     def run(self) -> None:
         """Runs all phases once; results are in the handles then. On GPUs it is put on torch's current stream."""
         with self._lock:

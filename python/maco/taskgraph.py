@@ -47,6 +47,8 @@ class TaskGraph(Graph):
         output = told.pop("output", None)
         if told.get("into") is not None:
             told["into"] = self._state(told["into"], kind)
+        if attributes.get("reduce") == "mean":  # maco.AVG
+            attributes = {**attributes, "reduce": "avg"}
         found = [self._resolved(operand, kind) for operand in operands]
         self._note(found)
         made = super()._ops(kind, found, results, attributes, told)

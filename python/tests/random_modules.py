@@ -247,13 +247,13 @@ def close(got, want, what):
         assert difference <= bound, f"{what}: differs by {difference}, bound {bound}"
 
 
-def check(seed, fixed=True, **options):
+def check(seed, dynamic=False, **options):
     """Compiles the case of a seed and compares it with eager, forward and backward. Gives the report."""
     import maco
 
     case = Case(seed)
     torch._dynamo.reset()
-    compiled = maco.compile(case.run, dynamic=False, **options)
+    compiled = maco.compile(case.run, dynamic=dynamic, **options)
     inputs, other = case.inputs(), case.inputs()
     with torch.set_grad_enabled(case.gradients):
         want, got = case.run(*inputs), compiled(*other)
@@ -277,15 +277,16 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--dynamic", action="store_true", help="sizes stay open")
     parser.add_argument("--verbose", action="store_true")
     arguments = parser.parse_args()
     bad = []
     for seed in range(arguments.seed, arguments.seed + arguments.count):
         try:
-            case = check(seed)
+            case = check(seed, arguments.dynamic)
             if arguments.verbose:
                 print(case.text())
-        except Exception:
+        except Exception:  # noqa: BLE001
             bad.append(seed)
             print(Case(seed).text())
             traceback.print_exc(limit=-3)

@@ -19,7 +19,7 @@ def _work(function, arguments, environment, results, rank):
     os.environ.update(environment)
     try:
         results.put((rank, True, function(*arguments)))
-    except BaseException:
+    except BaseException:  # noqa: BLE001 - for the one who waits
         results.put((rank, False, traceback.format_exc()))
     results.close()
     results.join_thread()

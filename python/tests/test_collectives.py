@@ -181,7 +181,7 @@ def later():
     world, rank = maco.get_world_size(), maco.get_rank()
     x = torch.full((5,), float(rank))
     works = []
-    for i in range(10):
+    for _ in range(10):
         works.append(maco.allreduce(x, async_op=True, priority="high", overlap_group="attn", use_ring=False))
         x += 1
     last = maco.allreduce(x)
@@ -234,7 +234,7 @@ def test_one_program_serves_many_sizes():
 # ---- groups
 
 
-def groups_of_torch():
+def groups_of_torch(port):
     import torch.distributed as dist
 
     dist.init_process_group("gloo")
@@ -260,6 +260,7 @@ def groups_of_torch():
     equal(maco.allreduce(torch.tensor([rank])), torch.tensor([3]))
     dist.destroy_process_group()
     equal(maco.allreduce(x), torch.tensor([3.0]))
+    os.environ["MASTER_PORT"] = port
     dist.init_process_group("gloo")
     equal(maco.allreduce(x), torch.tensor([3.0]))
     dist.destroy_process_group()
@@ -289,7 +290,7 @@ def torch_after_maco():
 
 
 def test_groups_of_torch_distributed():
-    ranks.run(3, groups_of_torch)
+    ranks.run(3, groups_of_torch, str(ranks.free_port()))
 
 
 def test_torch_distributed_may_be_initialised_later():
@@ -433,8 +434,26 @@ def interrupted():
     equal(maco.allreduce(torch.ones(700)), torch.full((700,), 2.0))
 
 
-def test_ctrl_c_ends_a_wait_and_all_goes_on():
-    ranks.run(2, interrupted)
+def interrupted_later():
+    rank, x = maco.get_rank(), torch.ones(2)
+    maco.allreduce(x)
+    if rank == 0:
+        works = [maco.allreduce(x, async_op=True) for _ in range(3)]
+        threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        with pytest.raises(KeyboardInterrupt):
+            works[1].wait()
+        for work in works:
+            with pytest.raises(maco.Error, match="Ctrl-C has ended the wait"):
+                work.wait()
+    else:
+        time.sleep(3)
+    equal(maco.allreduce(torch.full((2,), 3.0)), torch.full((2,), 6.0))
+    equal(maco.allreduce(x, async_op=True).wait(), torch.full((2,), 2.0))
+
+
+@pytest.mark.parametrize("function", [interrupted, interrupted_later])
+def test_ctrl_c_ends_a_wait_and_all_goes_on(function):
+    ranks.run(2, function)
 
 
 # ---- wrong calls
@@ -505,7 +524,7 @@ def test_a_forked_child_is_told():
 def test_operators_can_be_traced():
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    import maco.torch_ops  # noqa: F401
+    import maco.torch_ops
 
     traced = make_fx(lambda x: torch.ops.maco.all_gather(x, "", "").sum(0), tracing_mode="fake")(torch.ones(2, 3))
     assert "maco.all_gather" in traced.code

@@ -1,0 +1,118 @@
+"""On a GPU: sessions with torch's tensors, on its streams, in its CUDA graphs. Skipped where there is none."""
+
+import pytest
+
+import maco
+from maco.program import program
+
+torch = pytest.importorskip("torch")
+if not torch.cuda.is_available():
+    pytest.skip("no GPU", allow_module_level=True)
+
+M, N, K = 64, 512, 256
+
+
+def product():
+    g = maco.Graph("product")
+    x, w = g.input("x", "bf16", [M, K]), g.param("w", "bf16", [N, K])
+    g.output("y", g.relu(g.matmul(x, w, transpose_b=True)))
+    return g
+
+
+def tensors(count=1):
+    torch.manual_seed(1)
+    w = torch.randn(N, K, device="cuda", dtype=torch.bfloat16) / 16
+    made = [
+        {
+            "x": torch.randn(M, K, device="cuda", dtype=torch.bfloat16),
+            "w": w,
+            "y": torch.zeros(M, N, device="cuda", dtype=torch.bfloat16),
+        }
+        for _ in range(count)
+    ]
+    return made if count > 1 else made[0]
+
+
+def right(t, y=None):
+    torch.testing.assert_close(t["y"] if y is None else y, torch.relu(t["x"] @ t["w"].T), rtol=2e-2, atol=2e-2)
+
+
+def test_bound_tensors_are_used_on_torchs_stream_and_in_its_graphs():
+    t = tensors()
+    with maco.Session(product().compile()) as s:
+        for name, tensor in t.items():
+            s.bind(name, tensor)
+        s.run()
+        right(t)
+        t["x"].normal_()
+        s.launch()
+        right(t)
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            t["x"].normal_()
+            s.launch()
+            copied = t["y"] + 0
+        stream.synchronize()
+        right(t, copied)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            s.launch()
+        for _ in range(3):
+            t["x"].normal_()
+            graph.replay()
+            right(t)
+        s.wait()
+
+
+def test_a_program_takes_other_tensors_each_time():
+    p = program(product(), device="cuda", index=torch.cuda.current_device())
+    sets = tensors(40)  # more than the driver's tables that are kept
+    for t in [*sets, *reversed(sets)]:
+        p(t)
+    torch.cuda.synchronize()
+    for t in sets:
+        right(t)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        p(sets[0])
+        doubled = sets[0]["y"] * 2
+    for t in sets[1:]:
+        p(t)
+    sets[0]["x"].normal_()
+    graph.replay()
+    right(sets[0])
+    right(sets[0], doubled / 2)
+    p.wait()
+
+
+def test_what_has_no_place_is_copied():
+    p = program(product(), device="cuda", index=torch.cuda.current_device())
+    t = tensors()
+    t["x"] = t["x"].t().contiguous().t()
+    t["w"] = torch.cat([t["w"].new_zeros(1), t["w"].flatten()])[1:].view(N, K)  # 2 bytes beyond a multiple of 16
+    t["y"] = torch.zeros(M, 2 * N, device="cuda", dtype=torch.bfloat16)[:, ::2]
+    p(t)
+    right(t)
+
+
+def test_tensors_of_other_devices_are_refused():
+    p = program(product(), device="cuda", index=torch.cuda.current_device())
+    t = tensors()
+    t["x"] = t["x"].cpu()
+    with pytest.raises(maco.Error, match="'x' must be on a GPU"):
+        p(t)
+
+
+def test_a_compiled_module_and_its_gradients():
+    module = torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.SiLU(), torch.nn.Linear(512, 128)).cuda()
+    compiled = maco.compile(module)
+    x = torch.randn(32, 256, device="cuda", requires_grad=True)
+    for run in (compiled, module):
+        module.zero_grad()
+        x.grad = None
+        y = run(x)
+        y.square().sum().backward()
+        if run is compiled:
+            ours = [y.detach().clone(), x.grad.clone(), *(p.grad.clone() for p in module.parameters())]
+    for a, b in zip(ours, [y.detach(), x.grad, *(p.grad for p in module.parameters())], strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-2, atol=1e-2)
