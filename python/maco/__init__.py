@@ -73,7 +73,7 @@ _LAZY: dict[str, str] = {
 }
 
 # Modules of the package that are loaded at their first use.
-_MODULES = ("distributed", "mscclpp", "nn")
+_MODULES = ("distributed", "groups", "mscclpp", "nn")
 
 __all__ = [
     "DType",

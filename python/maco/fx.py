@@ -32,12 +32,12 @@ STATIC_VERSIONS = 4
 class Options:
     """How graphs are compiled.
 
-    `strict`: what MACO can't compute is a `maco.Error` that names op, line and reason. `dynamic`: whether sizes that vary stay open in the
-    kernel; False: another kernel for each; None: the former where products, norms and the like can have them. `sm_roles` and `overlap` are settings
-    of `Graph.set`; the former may be a `maco.SMConfig`. `min_ops`: parts of fewer ops are left to torch, unless they have a product or a
-    collective. `name` is that of the graphs; `timeout` in seconds of a launch without progress, None: the group's. `compile` are options
-    of `Graph.compile`. `group`: the ranks that collectives are of; None: each op says it. `dry`: nothing is compiled, for reports.
-    `variants` are settings `sm_roles` that each kernel has all of; `variant()` gives the number of the one that a launch takes.
+    `strict`: what MACO can't compute is a `maco.Error` that names op, line and reason. `dynamic`: False: another kernel for each size that
+    varies; else they stay open in the kernel, where products, norms and the like can have them. `sm_roles` and `overlap`
+    are settings of `Graph.set`; the former may be a `maco.SMConfig`. `min_ops`: parts of fewer ops are left to torch, unless they have a
+    product or a collective. `name` is that of the graphs; `timeout` in seconds of a launch without progress, None: the group's. `compile`
+    are options of `Graph.compile`. `group`: the ranks that collectives are of; None: each op says it. `dry`: nothing is compiled, for
+    reports. `variants` are settings `sm_roles` that each kernel has all of; `variant()` gives the number of the one that a launch takes.
     """
 
     strict: bool = False
@@ -221,8 +221,8 @@ class _Versions:
         return self.plan, run_dims
 
     def _fixed(self, values: Mapping[Any, int]) -> bool:
-        if self.options.dynamic is not None:
-            return not self.options.dynamic
+        if self.options.dynamic is False:
+            return True
         dims = {symbol: self._largest(one, values[symbol]) for symbol, one in self.symbols.items()}
         opened = Plan(self.gm, self.options, self.static, dims=dims, places=self._texts()).possible()
         closed = Plan(self.gm, self.options, self.static, known=values).possible()

@@ -65,7 +65,8 @@ class Code:
         last: dict[str, int] = {}
         for i, (_, line) in enumerate(self.lines):
             for name in re.findall(r"\bv\d+\b", line):
-                last[name] = i
+                if int(name[1:]) <= self.count:  # others stand in texts
+                    last[name] = i
         kept = set(re.findall(r"\bv\d+\b", result))
         found = []
         for i, (_, line) in enumerate(self.lines):

@@ -40,6 +40,9 @@ aten = torch.ops.aten
 Extent = Union[int, sympy.Expr]
 Shape = tuple[Extent, ...]
 
+MOST_COPIES = 64
+"""So many copies of what is broadcast are written out."""
+
 DTYPES = {
     torch.float32: DType.f32,
     torch.float16: DType.f16,
@@ -198,6 +201,14 @@ class Expanded(Ref):
         self.made: Dense | None = None
 
 
+class Heads(Ref):
+    """What lies in several states, one for each run of leading axes: rows of each head of a cache."""
+
+    def __init__(self, parts: Sequence[Dense], axis: int, shape: Shape, node: Node) -> None:
+        self.parts, self.axis, self.shape, self.dtype, self.node = tuple(parts), axis, shape, parts[0].dtype, node
+        self.made: Dense | None = None
+
+
 class Number(Ref):
     """One number everywhere."""
 
@@ -215,7 +226,7 @@ class Lowering:
 
     `given(node, kind)` declares what comes from outside; `kind` is "plain", or for integers as row numbers ("ids", rows) or
     ("index", rows), or for one integer as the number of a row ("position", rows), which gives an expression, or for what is changed in
-    place ("state", rows, width).
+    place ("state", rows, width, number), of as many as leading axes have elements.
     `constant(key, make)` declares a tensor that doesn't change, which `make(device)` gives.
     """
 
@@ -232,7 +243,7 @@ class Lowering:
         self.world = world
         self.refs: dict[Node, Any] = {}
         self.hard: set[Node] = set()  # views that torch has to make
-        self.states: dict[Node, Dense] = {}  # inputs that are changed in place
+        self.states: dict[Node, list[Dense]] = {}  # inputs that are changed in place
         self.taken: dict[tuple[Node, Any], Any] = {}
         self.wide: dict[tuple[int, Shape], tuple[Dense, Ref]] = {}  # what was broadcast
         self.name = ""
@@ -284,7 +295,7 @@ class Lowering:
         """The tensor in the graph, written down if it isn't yet."""
         if isinstance(ref, Dense):
             return ref
-        assert isinstance(ref, (Lazy, Permuted, Expanded, Number))
+        assert isinstance(ref, (Lazy, Permuted, Expanded, Heads, Number))
         if ref.made is None:
             name, self.name = self.name, ""
             try:
@@ -294,6 +305,8 @@ class Lowering:
                     ref.made = self._permute(ref)
                 elif isinstance(ref, Expanded):
                     ref.made = self._expand(ref)
+                elif isinstance(ref, Heads):
+                    ref.made = self._joined(ref)
                 else:
                     ref.made = self._full(ref)
             except Unsupported as error:
@@ -363,17 +376,21 @@ class Lowering:
             else:
                 runs.append([i])
         now: Ref = base
+        form: Shape
         for run in runs:
             first, last = run[0], run[-1]
             before = product(ref.shape[:first])
             times = product(ref.shape[first : last + 1])
             behind = product(shape[last + 1 :])
             done = (*ref.shape[: last + 1], *shape[last + 1 :])
-            if behind == 1 and ref.dtype is not DType.u8:
+            if not isinstance(before, int) or not isinstance(behind, int):
+                # Rows whose number launches decide: copies beside or behind each other.
+                value, form = self._copies(now, before, times, behind)
+            elif behind == 1 and ref.dtype is not DType.u8:
                 static([times])
                 ones = self.constant(("ones", ref.dtype, times), ref.dtype, (1, times), partial(_ones, times))
                 value = self.graph.matmul(self.shaped(now, (before, 1)), ones.value, dtype=ref.dtype)
-                form: Shape = (before, times)
+                form = (before, times)
             else:
                 static([before, times, behind])
                 ids = self.constant(
@@ -386,6 +403,22 @@ class Lowering:
                 form = (before * times, behind)
             now = self.made(value, form, done, ref.dtype)
         return self.dense(now).viewed(ref.shape)
+
+    def _copies(self, ref: Ref, before: Extent, times: Extent, behind: Extent) -> tuple[Value, Shape]:
+        if not isinstance(times, int) or times > MOST_COPIES:
+            raise Unsupported("what is broadcast to a size that isn't known when compiling")
+        if isinstance(behind, int):
+            value = self.shaped(ref, (before, behind))
+            return self.graph.concat(*[value] * times, axis=1), (before, times * behind)
+        if before != 1:
+            raise Unsupported("what is broadcast in front of a size that isn't known when compiling")
+        form = physical(ref.shape)
+        return self.graph.concat(*[self.shaped(ref, form)] * times, axis=0), (form[0] * times, *form[1:])
+
+    def _joined(self, ref: Heads) -> Dense:
+        rows, width = ref.parts[0].form
+        value = self.graph.concat(*(part.value for part in ref.parts), axis=0)
+        return self.made(value, (len(ref.parts) * rows, width), ref.shape, ref.dtype)
 
     def _full(self, ref: Number) -> Dense:
         static(ref.shape)

@@ -286,10 +286,10 @@ def declared(value: Any, device: torch.device, kind: Any, plan: Plan) -> tuple[A
     if kind[0] == "state":
         if not value.is_contiguous() or value.dtype not in DTYPES:
             raise Unsupported("a change in place of a tensor that isn't contiguous, or of another dtype than MACO's")
-        place = (kind[1], kind[2])
+        place, number = (kind[1], kind[2]), kind[3]
         dtype = DTYPES[value.dtype]
         straight = shape == place
-        return (lambda made, _: Dense(made, place, shape, dtype)), place, None if straight else _viewed(place), dtype
+        return (lambda made, _: Dense(made, place, place, dtype)), place, None if straight else _viewed(place, number), dtype
     if kind != "plain":
         form = physical(shape)
         word, rows = kind
@@ -342,8 +342,16 @@ def memory_order(value: Any, plan: Plan) -> tuple[int, ...]:
     return order
 
 
-def _viewed(form: tuple[int, ...]) -> Callable[[Any], Any]:
-    return lambda tensor: tensor.view(form)
+def _viewed(form: tuple[int, ...], number: int) -> Callable[[Any], Any]:
+    """Rows of one of several states in a tensor, kept for as long as calls give the same tensor."""
+    last: list[Any] = [None, 0, None]
+
+    def prepare(tensor: Any) -> Any:
+        if last[0] is not tensor or last[1] != tensor.data_ptr():
+            last[:] = tensor, tensor.data_ptr(), tensor.detach().view(-1, *form)[number]
+        return last[2]
+
+    return prepare
 
 
 def _position(rows: int, device: torch.device) -> Callable[[Any], Any]:

@@ -171,7 +171,7 @@ class Plan:
     def _cut(self, inside: set[Node]) -> None:
         """Cuts what is inside into parts; takes out what can't be in any."""
         while True:
-            phases = self._phases(inside)
+            phases = self._fewest(inside)
             dropped = self._small(phases, inside)
             dropped |= self._build(phases, inside) if not dropped else set()
             if not dropped:
@@ -322,6 +322,35 @@ class Plan:
             raise_by = {device: i for i, device in enumerate(order)}
             return _by_device(self, phases, inside, raise_by)
         return phases
+
+    def _fewest(self, inside: set[Node]) -> dict[Node, int]:
+        """Phases; ops that only feed torch's are taken out of `inside` where that saves a launch."""
+        phases = self._phases(inside)
+        count = len({phases[node] for node in inside})
+        if count < 2:
+            return phases
+        feeding: set[Node] = set()
+        for node in reversed(self.nodes):
+            if node in inside and not weight({node}) and all(one in feeding or one not in inside for one in self._readers(node)):
+                feeding.add(node)
+        others = self._phases(inside - feeding)
+        if len({others[node] for node in inside - feeding}) >= count:
+            return phases
+        self.reasons.update(dict.fromkeys(feeding, "it only feeds ops of torch's, and would need another launch"))
+        inside -= feeding
+        return others
+
+    def _readers(self, node: Node) -> list[Node]:
+        """Who reads a node's results, views looked through; the node itself where the caller does."""
+        found: list[Node] = []
+        stack = list(node.users)
+        while stack:
+            user = stack.pop()
+            if user in self.gone or (is_view(user) and user not in self.hard):
+                stack += user.users
+            else:
+                found.append(node if user.op == "output" else user)
+        return found
 
     def _small(self, phases: Mapping[Node, int], inside: set[Node]) -> set[Node]:
         """Nodes of parts that aren't worth a launch."""

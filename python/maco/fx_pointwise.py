@@ -192,7 +192,7 @@ def _turned(lo: Lowering, y: Ref, x: Permuted) -> Ref | None:
     aligned = (1,) * (len(x.shape) - len(y.shape)) + y.shape
     axes = [i for i, one in enumerate(aligned) if one != 1]
     places = [x.perm[i] for i in axes]
-    if places != sorted(places) or not isinstance(product(x.shape), int) or product(y.shape) == product(x.shape):
+    if places != sorted(places) or product(y.shape) == product(x.shape):
         return None
     shape: list[Any] = [1] * len(aligned)
     for i, place in zip(axes, places, strict=True):
@@ -419,6 +419,28 @@ def _activation_backward(lo: Lowering, node: Node) -> Any:
         slope = op("mul", op("add", op("mul", op("sub", 1, gate), x), 1), gate)
     lo.name = name
     return binary(lo, "mul", grad, slope, shape, dtype)
+
+
+@lowers(aten.gelu_backward.default)
+def _gelu_backward(lo: Lowering, node: Node) -> Any:
+    shape, dtype = result_of(node)
+    if node.kwargs.get("approximate", "none") != "tanh":
+        raise Unsupported("the gradient of gelu by erf: MACO has no erf")
+    grad, x = lo.ref(node.args[0]), lo.dense(lo.ref(node.args[1]))
+    name, lo.name = lo.name, ""
+    f32 = DType.f32
+
+    def op(kind: str, a: Operand, b: Operand) -> Ref:
+        return binary(lo, kind, a, b, shape, f32)
+
+    slope, cubic = math.sqrt(2 / math.pi), 0.044715
+    square = op("mul", x, x)
+    inner = unary(lo, "tanh", op("mul", op("mul", op("add", op("mul", square, cubic), 1), x), slope), shape, f32)
+    outer = op("mul", op("add", op("mul", square, 3 * cubic * slope), slope), op("mul", x, 0.5))
+    right = op("mul", op("sub", 1, op("mul", inner, inner)), outer)
+    whole = op("add", op("mul", op("add", inner, 1), 0.5), right)
+    lo.name = name
+    return binary(lo, "mul", grad, whole, shape, dtype)
 
 
 # ---- conversion and copies -------------------------------------------------------------------------------------------------------------

@@ -14,6 +14,8 @@ from .fx_lower import (
     FLOATS,
     Dense,
     Extent,
+    Heads,
+    Lazy,
     Lowering,
     Operand,
     Permuted,
@@ -339,23 +341,74 @@ def _attention(lo: Lowering, node: Node) -> Any:
     static([heads, shared, width], "attention")
     if heads % shared or not 1 <= width <= 2048:  # type: ignore[operator]
         raise Unsupported(f"attention of {heads} heads over {shared}, of {width} columns")
-    length: Any = None
+    counted = keys
     if causal and rows != keys:
         if not (isinstance(rows, int) and isinstance(keys, int) and rows < keys):
             raise Unsupported("causal attention of more queries than keys")
-        length = rows  # query i sees keys up to i
+        counted = rows  # query i sees keys up to i
     order = (rank - 2, *range(rank - 2), rank - 1)
+    if rank > 3 and not (isinstance(rows, int) and isinstance(keys, int)) and product(shape[:-3]) != 1:
+        return _attention_of_each(lo, q, k, v, causal, scale, shape, dtype, node)
+    queries = lo.shaped(permuted(q, order, node), (rows, heads * width))
+    attributes: dict[str, Any] = {"head_dim": width, "causal": causal, "scale": None if scale is None else float(scale)}
+    made = (rows, heads * width), (rows, *shape[:-2], width), dtype
+    back = (*range(1, rank - 1), 0, rank - 1)
+    each = _heads(k), _heads(v)
+    if each[0] is not None and each[1] is not None and len(each[0].parts) == len(each[1].parts) == shared:
+        # Each head of a cache is a state of its own.
+        name, lo.name = lo.name, ""
+        columns = heads * width // shared  # type: ignore[operator]
+        found = []
+        for i, (part, other) in enumerate(zip(each[0].parts, each[1].parts, strict=True)):
+            own = lo.graph.slice(queries, axis=1, begin=i * columns or None, end=(i + 1) * columns if i < shared - 1 else None)
+            found.append(lo.graph.attention(own, part.value, other.value, length=written(counted), **attributes, **common_of(lo, dtype)))
+        lo.name = name
+        value = lo.graph.concat(*found, axis=1, **common_of(lo, dtype))
+        return permuted(lo.made(value, *made), back, node)
     k, v = (straight(permuted(one, order, node)) for one in (k, v))
     first, second = (getattr(one, "prefix", None) for one in (k, v))
+    length = None if counted == keys else written(counted)
     tall: Any = keys
-    if first is not None and second is not None and first[1] == second[1] and not causal:
+    if first is not None and second is not None and first[1] == second[1]:
         # Of a cache the first rows count.
-        k, v, length = first[0], second[0], written(first[1])
+        k, v, length = first[0], second[0], written(counted)
         tall = divided(product(k.shape), shared * width)  # type: ignore[operator]
-    operands = [lo.shaped(permuted(q, order, node), (rows, heads * width))]
-    operands += [lo.shaped(one, (tall, shared * width)) for one in (k, v)]
-    value = lo.graph.attention(
-        *operands, head_dim=width, causal=causal, scale=None if scale is None else float(scale), length=length, **common_of(lo, dtype)
+    keyed, valued = (lo.shaped(one, (tall, shared * width)) for one in (k, v))
+    value = lo.graph.attention(queries, keyed, valued, length=length, **attributes, **common_of(lo, dtype))
+    return permuted(lo.made(value, *made), back, node)
+
+
+def _attention_of_each(lo: Lowering, q: Ref, k: Ref, v: Ref, causal: bool, scale: Any, shape: Shape, dtype: DType, node: Node) -> Any:
+    """Attention of batches whose rows launches count: one after the other."""
+    batch, (rows, width), keys = product(shape[:-3]), shape[-2:], k.shape[-2]
+    if not isinstance(batch, int) or batch > MOST_PRODUCTS:
+        raise Unsupported(f"attention of {batch} batches of rows whose number is known only at run time")
+    if causal and rows != keys:
+        raise Unsupported("causal attention of another number of queries than keys")
+    name, lo.name = lo.name, ""
+    rank = len(shape)
+    order = (*range(rank - 3), rank - 2, rank - 3, rank - 1)
+    heads, shared = shape[-3], k.shape[-3]
+    whole = [lo.shaped(permuted(one, order, node), (batch * one.shape[-2], one.shape[-3] * width)) for one in (q, k, v)]
+    found = []
+    for i in range(batch):
+        own = [
+            lo.graph.slice(value, axis=0, begin=written(i * count) if i else None, end=written((i + 1) * count) if i < batch - 1 else None)
+            for value, count in zip(whole, (rows, keys, keys), strict=True)
+        ]
+        found.append(
+            lo.graph.attention(*own, head_dim=width, causal=causal, scale=None if scale is None else float(scale), **common_of(lo, dtype))
+        )
+    lo.name = name
+    static([heads, shared, width], "attention")
+    made = lo.made(
+        lo.graph.concat(*found, axis=0, **common_of(lo, dtype)), (batch * rows, heads * width), tuple(shape[i] for i in order), dtype
     )
-    made = lo.made(value, (rows, heads * width), (rows, *shape[:-2], width), dtype)
-    return permuted(made, (*range(1, rank - 1), 0, rank - 1), node)
+    return permuted(made, order, node)
+
+
+def _heads(x: Ref) -> Heads | None:
+    """The states that keys or values lie in, all of their rows or the first."""
+    if isinstance(x, Lazy) and x.prefix is not None:
+        x = x.prefix[0]
+    return x if isinstance(x, Heads) else None

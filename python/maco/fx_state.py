@@ -13,7 +13,8 @@ import torch
 from torch.fx import Node
 
 from .expressions import Expr
-from .fx_lower import FLOATS, VIEWS, Dense, Expanded, Extent, Lowering, Unsupported, extent, extents, plain_size, product, written
+from .fx_lower import FLOATS, VIEWS, Dense, Expanded, Extent, Heads, Lowering, Unsupported, extent, extents, plain_size, product, written
+from .fx_views import permuted
 
 __all__ = ["Update", "appended", "updates"]
 
@@ -69,27 +70,47 @@ class Update:
         return found + self.before
 
 
-def appended(lo: Lowering, update: Update) -> Dense:
-    """The update as an append of rows to a state, where it is one: all axes ahead of the one that is written have one element."""
+MOST_HEADS = 16
+"""Leading axes of so many elements at most become a state each."""
+
+
+def appended(lo: Lowering, update: Update) -> Dense | Heads:
+    """The update as an append of rows to a state, or to one for each head where heads lie ahead of rows."""
     node = update.node
     if update.before:
         raise Unsupported("a change in place of what is read before it, too")
     whole = extents(update.input.meta["val"].shape)
     axis, at, count, source = _rows(lo, update, whole)
-    if any(one != 1 for one in whole[:axis]) or not all(isinstance(one, int) for one in whole):
-        raise Unsupported("a change in place that isn't one of rows of axis 0")
-    width = product(whole[axis + 1 :])
+    if not all(isinstance(one, int) for one in whole):
+        raise Unsupported("a change in place of a tensor whose size launches decide")
+    heads, width = product(whole[:axis]), product(whole[axis + 1 :])
+    assert isinstance(heads, int)
+    if heads > MOST_HEADS:
+        raise Unsupported(f"a change in place of rows behind {heads} others: MACO appends to axis 0, and {MOST_HEADS} states are the most")
     part = lo.ref(source)
     form = (*whole[:axis], count, *whole[axis + 1 :])
     if part.shape != form and product(part.shape) != product(form):
         part = Expanded(part, form, node)
-    state = lo.states.get(update.input)
-    if state is None:
-        state = lo.states[update.input] = lo.given(update.input, ("state", whole[axis], width))
-    if (part.dtype in FLOATS) != (state.dtype in FLOATS) or (part.dtype not in FLOATS and part.dtype is not state.dtype):
-        raise Unsupported(f"rows of {part.dtype} in a tensor of {state.dtype}")
-    value = lo.graph.kv_append(state.value, lo.shaped(part, (count, width)), at=written(at) if not isinstance(at, Expr) else at)
-    return Dense(value, (whole[axis], width), whole, state.dtype)
+    elif part.shape != form:
+        part = lo.dense(part).viewed(form)
+    states = lo.states.get(update.input)
+    if states is None:
+        states = lo.states[update.input] = [lo.given(update.input, ("state", whole[axis], width, i)) for i in range(heads)]
+    dtype = states[0].dtype
+    if (part.dtype in FLOATS) != (dtype in FLOATS) or (part.dtype not in FLOATS and part.dtype is not dtype):
+        raise Unsupported(f"rows of {part.dtype} in a tensor of {dtype}")
+    place = at if isinstance(at, Expr) else written(at)
+    if heads == 1:
+        value = lo.graph.kv_append(states[0].value, lo.shaped(part, (count, width)), at=place)
+        return Dense(value, (whole[axis], width), whole, dtype)
+    # Rows of all heads, of which each takes its columns.
+    rows = lo.shaped(permuted(part, (axis, *range(axis), *range(axis + 1, len(whole))), node), (count, heads * width))
+    made = []
+    for i, state in enumerate(states):
+        columns = lo.graph.slice(rows, axis=1, begin=i * width or None, end=(i + 1) * width if i < heads - 1 else None)
+        value = lo.graph.kv_append(state.value, columns, at=place)
+        made.append(Dense(value, (whole[axis], width), (whole[axis], width), dtype))
+    return Heads(made, axis, whole, node)
 
 
 def _rows(lo: Lowering, update: Update, whole: tuple[Extent, ...]) -> tuple[int, Any, Extent, Node]:

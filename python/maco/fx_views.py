@@ -17,6 +17,7 @@ from .fx_lower import (
     Dense,
     Expanded,
     Extent,
+    Heads,
     Lazy,
     Lowering,
     Number,
@@ -238,7 +239,12 @@ def _slice(lo: Lowering, node: Node) -> Any:
     if not isinstance(size, int) or any(isinstance(one, (Node, torch.SymInt)) for one in (begin, end, step)):
         return _open_slice(lo, x, axis, begin, end, step, shape, node)
     begin, end, step = slice(begin, end, step).indices(size)
-    return sliced(lo, x, axis, begin, end, step, shape, node)
+    if isinstance(x, Heads) and axis == x.axis and step == 1:
+        return _first_rows(lo, x, begin, end, shape, node)
+    found = sliced(lo, x, axis, begin, end, step, shape, node)
+    if isinstance(found, Lazy) and begin == 0 and step == 1 and all(one == 1 for one in x.shape[:axis]):
+        found.prefix = (x, end)
+    return found
 
 
 def _open_slice(lo: Lowering, x: Ref, axis: int, begin: Any, end: Any, step: Any, shape: Shape, node: Node) -> Ref:
@@ -252,6 +258,8 @@ def _open_slice(lo: Lowering, x: Ref, axis: int, begin: Any, end: Any, step: Any
         raise Unsupported("a slice whose bounds are known only at run time")
     if isinstance(first, int) and isinstance(last, int) and isinstance(size, int):
         return sliced(lo, x, axis, first, last, 1, shape, node)
+    if isinstance(x, Heads) and axis == x.axis:
+        return _first_rows(lo, x, first, last, shape, node)
     if isinstance(x, Permuted):
         inner = x.perm[axis]
         cut = (*x.base.shape[:inner], shape[axis], *x.base.shape[inner + 1 :])
@@ -261,6 +269,23 @@ def _open_slice(lo: Lowering, x: Ref, axis: int, begin: Any, end: Any, step: Any
     if any(one != 1 for one in x.shape[:axis]):
         raise Unsupported("a slice of another axis than the first, whose bounds are known only at run time")
     return _rows_of(lo, x, axis, first, last, shape, node)
+
+
+def _first_rows(lo: Lowering, x: Heads, first: Extent, last: Extent, shape: Shape, node: Node) -> Ref:
+    """Some rows of each head."""
+
+    def make() -> Dense:
+        bounds = {"begin": written(first) if first != 0 else None, "end": written(last)}
+        width = x.parts[0].form[1]
+        if not isinstance(shape[x.axis], int):
+            raise Unsupported("rows of several heads, whose number is known only at run time")
+        parts = [lo.graph.slice(part.value, axis=0, **bounds) for part in x.parts]
+        return lo.made(lo.graph.concat(*parts, axis=0), (product(shape[: x.axis + 1]), width), shape, x.dtype)
+
+    found = Lazy(shape, x.dtype, make, node)
+    if first == 0:
+        found.prefix = (x, last)
+    return found
 
 
 def _rows_of(lo: Lowering, x: Ref, axis: int, first: Extent, last: Extent, shape: Shape, node: Node) -> Ref:

@@ -347,13 +347,29 @@ def is_initialized() -> bool:
 
 
 def get_rank() -> int:
-    """Which of the ranks this process is."""
-    return default().rank
+    """Which of the ranks this process is. Waits for no other."""
+    return _who()[0]
 
 
 def get_world_size() -> int:
-    """How many ranks there are."""
-    return default().size
+    """How many ranks there are. Waits for no other."""
+    return _who()[1]
+
+
+def _who() -> tuple[int, int]:
+    """This process's rank among all, and how many there are."""
+    theirs, own = _torch_default(), _state.own
+    if theirs is not None and (own is None or (theirs.size(), theirs.rank()) != (own.size, own.rank)):
+        return theirs.rank(), theirs.size()
+    if own is not None:
+        return own.rank, own.size
+    given = _state.arguments
+    return _environment() if given is None or given["rank"] is None else (given["rank"], given["world_size"])
+
+
+def size_of(name: str) -> int:
+    """How many ranks the group of this name has. Waits for none of all of them."""
+    return find(name).size if name else get_world_size()
 
 
 # Dynamo takes what they give for constants, as it may.
@@ -387,7 +403,7 @@ def _torch_default() -> Any:
 
 def _make() -> Group:
     given = _state.arguments or {}
-    rank, size = _environment() if given.get("rank") is None else (given["rank"], given["world_size"])
+    rank, size = _who()
     if size == 1:
         return Group(0, 1, f"alone-{secrets.token_hex(8)}")
     try:

@@ -212,8 +212,9 @@ class Session:
 
     Calls from several threads wait for each other. Ctrl-C stops the launches that a call waits for, on all ranks, and the session can be
     used again. If they haven't stopped within 10 seconds the call ends nevertheless, and the session is broken: each call but `close`
-    raises `maco.Error`; memory that was bound stays alive until those launches have ended. A session is closed when it is left as a context, by `close`, or when nobody holds it any more. It can't
-    be pickled.
+    raises `maco.Error`; memory that was bound stays alive until those launches have ended.
+
+    A session is closed when it is left as a context, by `close`, or when nobody holds it any more. It can't be pickled.
     """
 
     def __init__(

@@ -128,6 +128,8 @@ class _Modules:
             assert one is not None
             return one._call_impl(*args, **kwargs)
 
+        # torch counts recompilations by code, of which each module has its own.
+        forward.__code__ = forward.__code__.replace()
         told = dict(options)
         return compile(forward, dynamic=told.pop("dynamic", None), **told)
 

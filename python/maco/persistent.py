@@ -157,14 +157,14 @@ class PersistentKernel:
         graph = self._graph
         if graph._building:
             raise Error("the task graph is being built already")
-        kept = (list(graph._items), set(graph._taken), dict(graph._values), dict(graph._lines), dict(graph._made), list(graph._results))
+        kept = {key: getattr(graph, key).copy() for key in ("_items", "_taken", "_values", "_lines", "_made", "_results", "_read")}
         kinds = {name: value.kind for name, value in graph._values.items()}
         graph._building = True
         try:
             yield graph
         except BaseException:
             # As if the block hadn't been.
-            graph._items, graph._taken, graph._values, graph._lines, graph._made, graph._results = kept
+            graph.__dict__.update(kept)
             for name, value in graph._values.items():
                 value.kind = kinds.get(name, value.kind)
             raise

@@ -290,18 +290,19 @@ class Recorder:
             return False
         if kind.attention and _dropout(kind.schema, args, kwargs):
             return False
-        if self._segment.device is not None and self._segment.device != device:
+        if self._segment.device is not None and (self._segment.device != device or self._segment.stream != _stream(device)):
             self.flush()
         return True
 
     def _write(self, func: Any, kind: _Kind, args: Any, kwargs: Any, tensors: Sequence[torch.Tensor]) -> Any:
         segment = self._segment
+        if segment.device is None:
+            segment.device = tensors[0].device
+            segment.stream = _stream(segment.device)
         own_args, own_kwargs = _referred(args, segment), _referred(kwargs, segment)
         changed = _changed(kind, args)
         for one in changed:
             segment.change(one)
-        if segment.device is None:
-            segment.device = tensors[0].device
         if kind.view:
             results = self._plainly(func, args, kwargs)
             listed = isinstance(results, (list, tuple))
@@ -360,6 +361,8 @@ class Recorder:
                     around.enter_context(torch._C._ForceDispatchKeyGuard(*self._keys))
                     around.enter_context(torch.no_grad())
                     around.enter_context(torch._C._DisableAutocast())
+                    if segment.stream is not None:
+                        around.enter_context(torch.cuda.stream(segment.stream))
                     self._run(segment)
                 self.launches += 1
             finally:
@@ -392,6 +395,11 @@ class Recorder:
         for out, result in zip(outs, results, strict=True):
             if result is not out:
                 out.copy_(result)
+
+
+def _stream(device: torch.device) -> Any:
+    """torch's current stream of a GPU."""
+    return torch.cuda.current_stream(device) if device.type == "cuda" else None
 
 
 def _tensors(args: Any, kwargs: Any) -> list[torch.Tensor]:
@@ -485,7 +493,7 @@ def _compile(segment: Segment, wanted: Sequence[int], name: str, options: dict[s
     from .fx import Options, compile_fx
 
     with _tracing:  # torch's tracing is no work for several threads
-        compiled = compile_fx(segment.module(wanted), list(segment.inputs), options=Options(name=name, **options))
+        compiled = compile_fx(segment.module(wanted), list(segment.inputs), options=Options(name=name, **options), static=segment.static)
     return compiled.run_into
 
 

@@ -98,12 +98,14 @@ class Segment:
         self.calls: list[Call] = []
         self.inputs: list[torch.Tensor] = []
         self.input_numbers: list[int] = []
+        self.parameters: list[tuple[int, int]] = []  # inputs that are parameters of a module: which, and their storage
         self.numbers: dict[Place, int] = {}
         self.layouts: list[Layout] = []  # by number
         self.made: dict[int, Made] = {}  # by storage
         self.outer: dict[int, int] = {}  # storages of inputs: how many inputs
         self.changed: set[int] = set()  # storages of inputs that are changed
         self.device: torch.device | None = None
+        self.stream: Any = None  # torch's current stream on a GPU, when it was written down
 
     def number(self, tensor: torch.Tensor) -> int:
         """A tensor's number; one that isn't known becomes an input. Raises `Unknown`."""
@@ -115,6 +117,8 @@ class Segment:
         if storage in self.made or storage in self.changed:
             raise Unknown
         made = self._new(place)
+        if type(tensor) is torch.nn.Parameter:
+            self.parameters.append((len(self.inputs), storage))
         self.inputs.append(tensor.data)
         self.input_numbers.append(made)
         self.outer[storage] = self.outer.get(storage, 0) + 1
@@ -165,10 +169,15 @@ class Segment:
                 memory.append(tensor)
         return numbers, memory
 
+    @property
+    def static(self) -> tuple[int, ...]:
+        """Inputs that are mostly the same from run to run."""
+        return tuple(i for i, storage in self.parameters if storage not in self.changed)
+
     def key(self, wanted: Sequence[int]) -> Any:
         """Segments of one key are one graph."""
         inputs = tuple((self.layouts[number], number) for number in self.input_numbers)
-        return self.device, inputs, tuple(call.key for call in self.calls), tuple(wanted)
+        return self.device, inputs, self.static, tuple(call.key for call in self.calls), tuple(wanted)
 
     def module(self, wanted: Sequence[int]) -> torch.fx.GraphModule:
         """The ops as a graph of ATen's, which takes the inputs and gives what is wanted."""

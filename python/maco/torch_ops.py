@@ -69,17 +69,17 @@ def _same_shape(x: torch.Tensor, *_: Any) -> torch.Tensor:
 
 
 def _gathered_shape(x: torch.Tensor, group: str, attributes: str) -> torch.Tensor:
-    return x.new_empty((groups.find(group).size, *x.shape))
+    return x.new_empty((groups.size_of(group), *x.shape))
 
 
 def _scattered_shape(x: torch.Tensor, reduce: str, group: str, attributes: str) -> torch.Tensor:
-    size = groups.find(group).size
+    size = groups.size_of(group)
     eager.check_parts(x, size, "reduce_scatter")
     return x.new_empty((x.shape[0] // size, *x.shape[1:]))
 
 
 def _exchanged_shape(x: torch.Tensor, group: str, attributes: str) -> torch.Tensor:
-    eager.check_parts(x, groups.find(group).size, "all_to_all")
+    eager.check_parts(x, groups.size_of(group), "all_to_all")
     return x.new_empty(x.shape)
 
 
@@ -99,7 +99,7 @@ def _keep_extremes(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
 def _all_reduce_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
     reduce, group, attributes = ctx.words
     if reduce in ("mean", "avg"):
-        grad = grad / groups.find(group).size
+        grad = grad / groups.size_of(group)
     elif reduce in ("max", "min"):
         # To the ranks that have the extreme, in equal parts.
         x, y = ctx.saved_tensors
@@ -120,7 +120,7 @@ def _reduce_scatter_backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
     if reduce not in ("sum", "mean", "avg"):
         raise NotImplementedError(f"a reduce-scatter by '{reduce}' has no gradient")
     if reduce != "sum":
-        grad = grad / groups.find(group).size
+        grad = grad / groups.size_of(group)
     return torch.ops.maco.all_gather(grad, group, attributes).flatten(0, 1), None, None, None
 
 

@@ -135,7 +135,7 @@ class Decoder(nn.Module):
 def test_caches_are_written_in_place(how):
     model = Decoder(how)
     other = copy.deepcopy(model)
-    compiled = maco.compile(model, strict=how != "heads")
+    compiled = maco.compile(model, strict=True)
     places = model.k.data_ptr(), model.v.data_ptr()
     with torch.no_grad():
         for step in (0, 3, 4, 5, 9, 15):
@@ -145,10 +145,30 @@ def test_caches_are_written_in_place(how):
             assert torch.allclose(model.k, other.k, atol=1e-5) and torch.allclose(model.v, other.v, atol=1e-5)
         assert (model.k.data_ptr(), model.v.data_ptr()) == places
         report = maco.explain(model, x, at)
-    if how != "heads":
-        assert report.launches == 1 and "kv_append" in report.graphs[0]
-    else:
-        assert not any("copy_" in row["op"] for row in report.table)
+    assert report.launches == 1 and report.graphs[0].count("= kv_append(") == (4 if how == "heads" else 2)
+
+
+def test_other_changes_in_place_copy_nothing_either():
+    class Rows(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("rows", torch.zeros(4, 32, 2, 8))
+
+        def forward(self, x, at):
+            self.rows[:, at] = x
+            return self.rows.sum((1, 3))
+
+    model = Rows()
+    other = copy.deepcopy(model)
+    compiled, place = maco.compile(model), model.rows.data_ptr()
+    for at in ([0, 1], [31, 5], [7, 7]):
+        x, at = torch.randn(4, 2, 2, 8), torch.tensor(at)
+        if at[0] == at[1]:
+            x[:, 1] = x[:, 0]
+        torch.testing.assert_close(compiled(x, at), other(x, at))
+        assert torch.equal(model.rows, other.rows) and model.rows.data_ptr() == place
+    ops = [row["op"] for row in maco.explain(model, x, at).table]
+    assert "aten.copy_.default" not in ops and "aten.index_put.default" in ops
 
 
 def test_counters_and_running_means():
@@ -203,13 +223,21 @@ def test_batches_of_any_size_share_a_kernel():
         torch.testing.assert_close(odd(x), (x.t() @ x, x.softmax(0), x.sum(1)), rtol=1e-4, atol=1e-5)
 
 
-def test_sequences_of_any_length():
+@pytest.mark.parametrize("batch", [1, 2])
+def test_sequences_of_any_length(batch):
+    from maco.program import _kept
+
     model = Block()
-    compiled = maco.compile(model, dynamic=True)
+    compiled = maco.compile(model)
+    x = torch.randn(batch, 9, 32)
+    torch._dynamo.mark_dynamic(x, 1, min=2, max=16)
     with torch.no_grad():
-        for rows in (3, 5, 6):
-            x = torch.randn(1, rows, 32)
+        compiled(x)
+        before = len(_kept)
+        for rows in (3, 5, 16):
+            x = torch.randn(batch, rows, 32)
             torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-4)
+        assert len(_kept) == before
 
 
 def test_training_with_batches_of_any_size():
@@ -396,7 +424,8 @@ def test_collectives_of_torch_distributed():
 
 def _differing(world, how):
     rank = maco.get_rank()
-    maco.groups.default().timeout = 5
+    group = maco.groups.default()
+    group.timeout, group.launch_timeout = 5, 5
     if how == "constants":
         run, rows = maco.compile(lambda x: maco.allreduce(x * (rank + 1.5))), 4
     else:

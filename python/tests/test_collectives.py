@@ -203,7 +203,7 @@ def many_sizes():
         equal(maco.reduce_scatter(torch.ones(world * n)), torch.full((n,), float(world)))
 
 
-@pytest.mark.parametrize("world", [1, 2, 3])
+@pytest.mark.parametrize("world", [1, 3])
 def test_every_collective_takes_every_dtype(world):
     assert ranks.run(world, every_collective) == [world] * world
 
@@ -336,7 +336,7 @@ def test_variables_that_fit_no_rank(monkeypatch, env, message):
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(groups, "_state", groups._State())
     with pytest.raises(maco.Error, match=message):
-        maco.get_rank()
+        maco.init()
 
 
 def test_a_host_of_slurms_list():

@@ -423,6 +423,13 @@ def nested(x, w):
     return y, z, used, later.result()
 
 
+def other_bits(x, w):
+    y = x @ w
+    bits = y.view(torch.int32)
+    bits[0] = 0
+    return y + 1, bits + 0, x.view(torch.uint8).view(torch.float32) * 2
+
+
 def errors(x, w):
     y = x @ w
     for wrong in (lambda: y @ x, lambda: y.add_(torch.randn(3)), lambda: y.view(7)):
@@ -435,7 +442,7 @@ def errors(x, w):
 
 CODE = [
     in_place, views_from_before, values_decide, random_numbers, other_kinds, metadata_changes, outs_and_scatters, without_gradients,
-    training, higher_gradients, transforms, nested, errors,
+    training, higher_gradients, transforms, nested, other_bits, errors,
 ]  # fmt: skip
 
 
@@ -444,7 +451,9 @@ def test_code_in_a_block(code, operands, by_torch):
     same(code, *operands)
 
 
-@pytest.mark.parametrize("code", [in_place, views_from_before, without_gradients, higher_gradients], ids=lambda one: one.__name__)
+@pytest.mark.parametrize(
+    "code", [in_place, views_from_before, without_gradients, higher_gradients, other_bits], ids=lambda one: one.__name__
+)
 def test_code_in_a_block_of_kernels(code, operands):
     same(code, *operands)
 
@@ -465,6 +474,47 @@ def test_a_launch_that_fails_leaves_no_numbers_behind(operands, monkeypatch):
     with block:
         z = x @ w
     torch.testing.assert_close(z, x @ w)
+
+
+def test_threads_have_blocks_of_their_own(operands):
+    x, w = operands
+    context, found = maco.Context(), []
+    with context:
+        y = context.compute(lambda: x @ w)
+        thread = threading.Thread(target=lambda: found.append(y.wait() + 1))  # runs what this thread wrote down
+        thread.start()
+        thread.join()
+        z = context.compute(lambda: x @ w * 2)
+    torch.testing.assert_close(found[0], x @ w + 1)
+    torch.testing.assert_close(z.result(), x @ w * 2)
+
+    def work(number):
+        with maco.auto_overlap():
+            one = torch.relu((x + number) @ w)
+        found.append(torch.allclose(one, torch.relu((x + number) @ w), atol=1e-4))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert found[1:] == [True] * 4
+
+
+def test_compiled_code_may_have_blocks(operands):
+    x, w = operands
+    context = maco.Context()
+
+    @maco.optimize
+    def function(one):
+        y = one @ w
+        with maco.auto_overlap():
+            z = torch.relu(y @ w)
+        with context:
+            later = context.compute(lambda: z + 1)
+        return later.result() * 2
+
+    torch.testing.assert_close(function(x), (torch.relu(x @ w @ w) + 1) * 2)
 
 
 # ---- overlap_region

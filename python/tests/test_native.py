@@ -409,7 +409,8 @@ def test_a_hundred_leak_nothing(python, use):
 def test_cudas_libraries_of_packages_are_taken_before_a_toolkits(tmp_path, python):
     folder = tmp_path / "nvidia" / "nccl" / "lib"
     folder.mkdir(parents=True)
-    made = subprocess.run(["c++", "-shared", "-x", "c", "/dev/null", "-o", folder / "libnccl.so.2", "-Wl,-soname,libnccl.so.2"], check=False)
+    library = folder / "libnccl.so.2"
+    made = subprocess.run(["c++", "-shared", "-x", "c", "/dev/null", "-o", library, "-Wl,-soname,libnccl.so.2"], check=False)
     if made.returncode:
         pytest.skip("no C++ compiler")
     text = """
