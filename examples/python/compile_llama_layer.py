@@ -1,6 +1,7 @@
 """torch.compile of a Llama layer whose weights are cut over the ranks: RMSNorm, rotary embeddings, grouped heads, a gated MLP.
 
-Each rank has some of the heads and of the MLP's hidden columns. Forward and backward are one kernel each, with both all-reduces inside.
+Each rank has some of the heads and of the MLP's hidden columns. Without gradients the whole layer is one kernel, with both all-reduces
+inside; in training attention is torch's, and what stands before and behind it is MACO's, forward and backward.
 """
 
 import os

@@ -50,4 +50,6 @@ with maco.Session(kernel, device=DEVICE, process_a_rank=started > 1) as session:
     session.run()
     for rank in session.ranks:
         torch.testing.assert_close(session.read("y", rank, to="torch"), every.sum(0), rtol=1e-5, atol=1e-5)
-    print(f"ranks {', '.join(map(str, session.ranks))} of {WORLD}: the all-reduce '{program.name}' on {DEVICE}, proved and as torch adds up")
+    print(
+        f"ranks {', '.join(map(str, session.ranks))} of {WORLD}: the all-reduce '{program.name}' on {DEVICE}, proved and as torch adds up"
+    )

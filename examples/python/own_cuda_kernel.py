@@ -44,4 +44,4 @@ with maco.Session(kernel, device=DEVICE, process_a_rank=started > 1) as session:
     session.run()
     for rank in session.ranks:
         torch.testing.assert_close(session.read("y", rank, to="torch"), (xs * fs[:, :, None]).sum(0), rtol=1e-5, atol=1e-5)
-    print(f"ranks {', '.join(map(str, session.ranks))} of {WORLD}: scale_rows and an all-reduce in one kernel on {DEVICE}")
+    print(f"ranks {list(session.ranks)} of {WORLD}: scale_rows and an all-reduce in one kernel on {DEVICE}")

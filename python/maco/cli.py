@@ -81,12 +81,18 @@ def trace(words: Sequence[str]) -> int:
     if not words or words[0] in ("-h", "--help"):
         print("maco trace GRAPH [-o trace.json] [options of maco run]\nmaco trace PROGRAM.py [-o trace.json] [arguments of the program]")
         return 0 if words else 2
-    what, rest, file = words[0], list(words[1:]), "trace.json"
-    if rest and rest[0] in ("-o", "--output"):
-        if len(rest) < 2:
+    rest, file = list(words), "trace.json"
+    at = next((i for i, word in enumerate(rest[:2]) if word in ("-o", "--output")), None)
+    if at is not None:
+        if len(rest) < at + 2:
             print("maco trace: -o takes a file", file=sys.stderr)
             return 2
-        file, rest = rest[1], rest[2:]
+        file = rest[at + 1]
+        del rest[at : at + 2]
+    if not rest:
+        print("maco trace: takes a graph or a Python program: maco trace GRAPH", file=sys.stderr)
+        return 2
+    what = rest.pop(0)
     if not what.endswith(".py"):
         return _become("maco-run", [what, "--profile", file, *rest])
     if not os.path.isfile(what):

@@ -445,8 +445,8 @@ def recv(
 ) -> Tensor:
     """What rank `src` sends, of this shape and dtype (torch's, f32 if it isn't given).
 
-    `device`: where the tensor is, as the sender's: torch's default device if it isn't given. In a `ring` block all three are those of the
-    tensor that was sent, unless they are given.
+    `device`: where the tensor is, as the sender's; if it isn't given, where the last tensor of a collective was, else this rank's GPU. In
+    a `ring` block all three are those of the tensor that was sent, unless they are given.
     """
     if torch is None:
         raise Unavailable("recv() gives a torch tensor; install PyTorch (pip install torch)")
@@ -470,7 +470,7 @@ def recv(
 
 
 def _like(shape: Sequence[int], dtype: Any, device: Any) -> Tensor:
-    return torch.zeros(tuple(shape), dtype=_torch_dtype(dtype), device=device)
+    return torch.zeros(tuple(shape), dtype=_torch_dtype(dtype), device=eager.usual_device() if device is None else device)
 
 
 def _torch_dtype(dtype: Any) -> Any:

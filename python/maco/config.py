@@ -74,6 +74,9 @@ _KEYS: dict[str, tuple[Any, Callable[[str, Any], Any]]] = {
 _values: dict[str, Any] = {key: default for key, (default, _) in _KEYS.items()}  # as they were given
 _meanings: dict[str, Any] = dict(_values)
 
+changed: list[Callable[[], None]] = []
+"""Called when settings have changed, by who has made something of them."""
+
 
 def _known(key: str) -> None:
     if key not in _KEYS:
@@ -95,6 +98,8 @@ def set(**settings: Any) -> None:
         groups.check_switch(meanings["backend"])
     _values.update(settings)
     _meanings.update(meanings)
+    for one in changed:
+        one()
 
 
 def get(key: str | None = None) -> Any:

@@ -69,7 +69,8 @@ def _put(out: torch.Tensor, result: torch.Tensor) -> None:
 
 
 def _all_reduce(x: torch.Tensor, reduce: str, group: Group) -> None:
-    _put(x, eager.all_reduce(x, reduce, group))
+    result = eager.all_reduce_again(x, reduce, group) if x.is_cuda else None
+    _put(x, eager.all_reduce(x, reduce, group) if result is None else result)
 
 
 def _all_gather(out: torch.Tensor, x: torch.Tensor, group: Group) -> None:
@@ -119,21 +120,26 @@ class _Work(dist.Work):
         super().__init__()
         self._tensors = tensors
         self._own = own
-        devices = sorted({one.device.index for one in tensors if one.is_cuda})
-        self._future = torch.futures.Future(devices=[torch.device("cuda", index) for index in devices] or None)
-        if own is None:
-            self._future.set_result(tensors)
+        # The stream on a GPU that it is on. A future takes longer to make than a small collective runs.
+        self._stream = torch.cuda.current_stream(tensors[0].device) if tensors and tensors[0].is_cuda else None
+        self._future: Any = None if own is None else torch.futures.Future()
 
     def wait(self, timeout: Any = None) -> bool:
         """Waits for it; on a GPU the current stream does. Raises what MACO raised."""
         if self._own is not None:
             self._own.wait()
-        self._future.wait()
+            self._future.wait()
+        elif self._stream is not None:
+            current = torch.cuda.current_stream(self._stream.device)
+            if current != self._stream:
+                current.wait_stream(self._stream)
         return True
 
     def is_completed(self) -> bool:
         """Whether it has ended."""
-        return bool(self._future.done()) and (self._own is None or self._own.is_completed())
+        if self._own is not None:
+            return bool(self._future.done()) and self._own.is_completed()
+        return self._stream is None or bool(self._stream.query())
 
     def is_success(self) -> bool:
         """Whether it has ended without an error."""
@@ -149,6 +155,14 @@ class _Work(dist.Work):
 
     def get_future(self) -> Any:
         """torch's future of the tensors that are written."""
+        if self._future is None:
+            if self._stream is None:
+                self._future = torch.futures.Future()
+                self._future.set_result(self._tensors)
+            else:
+                with torch.cuda.stream(self._stream):
+                    self._future = torch.futures.Future(devices=[self._stream.device])
+                    self._future.set_result(self._tensors)
         return self._future
 
     def synchronize(self) -> None:

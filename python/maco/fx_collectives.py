@@ -22,6 +22,9 @@ _OWN = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 2, "all_to_all": 1, 
 _TORCH = {"all_reduce": 2, "all_gather_into_tensor": 2, "reduce_scatter_tensor": 3, "all_to_all_single": 3, "broadcast": 2}
 
 
+_WAITS = ("_c10d_functional.wait_tensor.default", "_c10d_functional_autograd.wait_tensor.default")
+
+
 def _kind(node: Node) -> tuple[str, str]:
     """Library and name of a collective; two empty texts of what is none."""
     text = str(node.target)
@@ -36,12 +39,14 @@ def _kind(node: Node) -> tuple[str, str]:
 
 def is_collective(node: Node) -> bool:
     """Whether all ranks of a group have to run it."""
-    return bool(_kind(node)[0])
+    return bool(_kind(node)[0]) or str(node.target) in _WAITS
 
 
 def group_of(node: Node) -> Any:
-    """The group of a collective. Raises Unsupported where MACO has none for it."""
+    """The group of a collective; None of what is none. Raises Unsupported where MACO has none for it."""
     library, name = _kind(node)
+    if not library:
+        return None
     word = operand_of(node, (_OWN if library == "maco" else _TORCH)[name], "group" if library == "maco" else "group_name")
     if not isinstance(word, str):
         raise Unsupported("a collective whose group isn't known when compiling")
@@ -151,7 +156,7 @@ def _process_group(node: Node) -> Any:
 def _wait(lo: Lowering, node: Node) -> Any:
     source = node.args[0]
     found = lo.refs.get(source)  # type: ignore[arg-type]
-    if found is None or not isinstance(source, Node) or not is_collective(source):
+    if found is None or not isinstance(source, Node) or not _kind(source)[0]:
         raise Unsupported("its collective runs in torch")
     return found
 
@@ -161,5 +166,4 @@ for _name in _OWN:
 for _name in _TORCH:
     for _library in ("_c10d_functional", "_c10d_functional_autograd"):
         NAMED[f"{_library}.{_name}.default"] = _collective
-NAMED["_c10d_functional.wait_tensor.default"] = _wait
-NAMED["_c10d_functional_autograd.wait_tensor.default"] = _wait
+NAMED.update(dict.fromkeys(_WAITS, _wait))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,9 +11,9 @@ import torch
 from torch.fx import GraphModule, Node
 from torch.utils._python_dispatch import _disable_current_modes
 
-from . import fx_norms, fx_pointwise, fx_rows  # noqa: F401  what ops become is in their tables
+from . import fx_norms, fx_pointwise, fx_rows, groups  # noqa: F401  what ops become is in their tables
 from .dtypes import DType
-from .errors import Error, GraphError
+from .errors import Error, GraphError, MismatchError
 from .fx_code import Code
 from .fx_collectives import group_of, is_collective
 from .fx_lower import DTYPES, VIEWS, Dense, Lowering, Shape, Unsupported, lowering_of, sizes, written
@@ -104,6 +105,7 @@ class Plan:
         self.nodes = [node for node in self.nodes if node not in gone]
         self.last = [node for node in self.last if node not in gone]
         self.group: Any = None
+        self.apart = False  # whether collectives have parts of their own
         self.parts: list[Part] = []
 
     # ---- what MACO can compute
@@ -117,7 +119,15 @@ class Plan:
                 self.report = self._report()
                 if self.options.strict and self.report.fallbacks:
                     raise Error(_strict_message(self.report))
-                failed = self._compile_parts()
+                try:
+                    failed = self._compile_parts()
+                except MismatchError as error:
+                    if self.apart or "differs between ranks" not in str(error):
+                        raise
+                    # Of ops that aren't collectives each rank may have its own.
+                    warnings.warn(f"{error}; collectives become kernels of their own, which nothing overlaps", stacklevel=2)
+                    self.apart = True
+                    continue
                 if not failed:
                     return Code(self).function()
                 inside -= failed
@@ -229,7 +239,7 @@ class Plan:
         def constant(_key: Any, dtype: DType, form: Shape, _make: Any) -> Dense:
             return Dense(graph.param(name(), dtype, list(form)), form, form, dtype)
 
-        self.group = self.options.group
+        self.group = self.options.group or self._first_group()
         lo = Lowering(graph, given, constant)
         lo.hard = self.hard
         for node in self.nodes:
@@ -276,14 +286,29 @@ class Plan:
             self.reasons[node] = "a change in place"
             raise
 
+    def _first_group(self) -> Any:
+        """The group whose collectives MACO runs: that of all ranks, if a collective is of it, so that ranks with other ops agree; else
+        the first one's."""
+        first = None
+        for node in self.nodes:
+            try:
+                group = group_of(node)
+            except Unsupported:
+                continue
+            if group is not None:
+                if group.name == groups.default().name:
+                    return group
+                first = first or group
+        return first
+
     def _check_group(self, node: Node) -> None:
-        if not is_collective(node):
-            return
         group = group_of(node)
+        if group is None:
+            return
         if self.group is None:
             self.group = group
         elif group.name != self.group.name:
-            raise Unsupported("a collective of another group than the first one's")
+            raise Unsupported("a collective of another group than others of this graph")
 
     # ---- order
 
@@ -303,24 +328,21 @@ class Plan:
         return found
 
     def _phases(self, inside: set[Node]) -> dict[Node, int]:
-        """Of nodes in MACO the part, of those in torch the part behind which they run (-1: ahead of all)."""
+        """When each node runs: equal numbers are one part of MACO's, or ops of torch's in a row (-1: ahead of all).
+
+        Numbers take turns: parts of each device, with `apart` those of collectives, and then torch.
+        """
+        turns: list[Any] = sorted({(str(device_of(node)), self.apart and is_collective(node)) for node in inside})
+        turns.append("torch")
         phases: dict[Node, int] = {}
         for node in self.nodes:
             if node.op in ("placeholder", "get_attr", "output") or node in self.folded or node in self.last:
                 continue
             if is_view(node) and node not in self.hard:
                 continue
-            sources = [one for one in self.sources(node) if one in phases]
-            if node in inside:
-                phases[node] = max((phases[one] + (one not in inside) for one in sources), default=0)
-            else:
-                phases[node] = max((phases[one] for one in sources), default=-1)
-        devices = {device_of(node) for node in inside}
-        if len(devices) > 1:
-            # A part has one device: those of others are parts of their own.
-            order = sorted(devices, key=str)
-            raise_by = {device: i for i, device in enumerate(order)}
-            return _by_device(self, phases, inside, raise_by)
+            own = turns.index((str(device_of(node)), self.apart and is_collective(node)) if node in inside else "torch")
+            earliest = max((phases[one] for one in self.sources(node) if one in phases), default=-1)
+            phases[node] = earliest + (own - earliest) % len(turns)
         return phases
 
     def _fewest(self, inside: set[Node]) -> dict[Node, int]:
@@ -458,22 +480,6 @@ def _hints(value: Any) -> list[tuple[Any, int]]:
     values = value.shape if isinstance(value, torch.Tensor) else [value]
     found = [one for one in values if isinstance(one, torch.SymInt) and one.node.hint is not None]
     return [(one.node.expr, int(one.node.hint)) for one in found if one.node.expr.is_Symbol]
-
-
-def _by_device(plan: Plan, phases: dict[Node, int], inside: set[Node], number: Mapping[torch.device, int]) -> dict[Node, int]:
-    """Phases in which each device has a part of its own."""
-    count = len(number)
-    found: dict[Node, int] = {}
-    for node in phases:
-        sources = [one for one in plan.sources(node) if one in found]
-        if node not in inside:
-            found[node] = max((found[one] for one in sources), default=-1)
-            continue
-        at = max((found[one] + (one not in inside) for one in sources), default=0)
-        while at % count != number[device_of(node)]:
-            at += 1
-        found[node] = at
-    return found
 
 
 def _strict_message(report: Report) -> str:

@@ -223,7 +223,7 @@ class PersistentKernel:
             missing = [key for key, needed in variables.items() if needed and key not in values]
             if missing:
                 raise Error(f"a call must say the scalar '{missing[0]}'")
-            program(self._given, values)
+            program(self._given, values, same=True)
             found = {name: self._rows(name, values) for name in self._given_out}
         return next(iter(found.values())) if len(found) == 1 else found
 

@@ -55,14 +55,15 @@ class Program:
         """The graph's."""
         return self.kernel.name
 
-    def __call__(self, tensors: Mapping[str, Any], values: Mapping[str, int] | None = None, what: str = "") -> None:
+    def __call__(self, tensors: Mapping[str, Any], values: Mapping[str, int] | None = None, what: str = "", same: bool = False) -> None:
         """Runs the graph once, with tensors for its inputs, params, states and outputs by name.
 
         On the CPU it has run when this returns. On a GPU it is put on torch's current stream, and what fails raises at a later call; the
         tensors have to be there until then, which torch sees to for those that it allocated on that stream. A tensor has the kernel's
         dtype and shape, or on axis 0 as many rows as its dim in `values` says. What isn't contiguous or aligned to 16 bytes, has fewer
         rows, or shares memory with another that is written, is copied on the way. States and outputs that are left out have zeroed
-        memory of the program's own. `what` says in errors what the ranks do.
+        memory of the program's own. `what` says in errors what the ranks do. With `same` the mapping holds the same tensors, where they
+        were, whenever it is the one of the call before: they aren't looked at again.
         """
         if before_launches:
             prepare()
@@ -77,7 +78,7 @@ class Program:
                 bound = self._sessions[stamped] = _Bound(self, stamped)
                 bound.own = self._lost.pop(stamped, {})
             try:
-                bound.run(tensors, values or {})
+                bound.run(tensors, values or {}, same)
             except KeyboardInterrupt:
                 self._interrupted()
                 raise
@@ -167,17 +168,25 @@ class _Bound:
         self.places = Places(len(self.slots))
         self.safe: set[tuple[Any, ...]] = set()  # where tensors were that needed no copies: names, then addresses
         self.last: tuple[Any, ...] = ()  # what `places` has
+        self.same: Mapping[str, Any] | None = None  # whose tensors these are, if they stay there and nothing was copied
         self.stream = _current_stream() if program.device == "cuda" else None
         torch = sys.modules.get("torch")
         self.plain: tuple[Any, ...] = () if torch is None else (torch.Tensor, torch.nn.Parameter)
         self.strided = None if torch is None else torch.strided
 
-    def run(self, tensors: Mapping[str, Any], values: Mapping[str, int]) -> None:
+    def run(self, tensors: Mapping[str, Any], values: Mapping[str, int], same: bool) -> None:
+        if same and self.same is tensors:
+            self._launch(self.last, values)
+            return
+        self.same = None
         key = self._quick(tensors) if self.plain else None
         if key is not None and key in self.safe:
             self._launch(key, values)
+            direct = True
         else:
-            self._run(tensors, key, values)
+            direct = self._run(tensors, key, values)
+        if same and direct:
+            self.same = tensors
 
     def _quick(self, tensors: Mapping[str, Any]) -> tuple[Any, ...] | None:
         """Names, then addresses, of tensors that all are torch's and just as the kernel has them; else None."""
@@ -211,7 +220,8 @@ class _Bound:
         else:
             self.session._launch_placed(self.stream(self.program.index), values, places, count)
 
-    def _run(self, tensors: Mapping[str, Any], key: tuple[Any, ...] | None, values: Mapping[str, int]) -> None:
+    def _run(self, tensors: Mapping[str, Any], key: tuple[Any, ...] | None, values: Mapping[str, int]) -> bool:
+        """Gives whether nothing was copied."""
         device, index = self.program.device, self.program.index
         memories: dict[str, Memory] = {}
         for name, tensor in tensors.items():
@@ -255,6 +265,7 @@ class _Bound:
             if len(self.safe) >= 256:
                 self.safe.clear()
             self.safe.add(key)
+        return not copied
 
     def _fits(self, info: TensorInfo, memory: Memory) -> bool:
         return memory.shape == info.shape and memory.contiguous and memory.address % ALIGNMENT == 0

@@ -16,7 +16,9 @@ def suggestion(word: str, words: Iterable[str]) -> str:
     near = difflib.get_close_matches(word.lower(), [one.lower() for one in known], n=1, cutoff=0.5)
     found = next((one for one in known if near and one.lower() == near[0]), None)
     names = ", ".join(f"'{one}'" for one in known)
-    return (f"did you mean '{found}'? " if found else "") + (f"there is {names}" if known else "there is none yet")
+    if not known:
+        return "there is none yet"
+    return f"did you mean '{found}'? It is one of {names}" if found else f"it is one of {names}"
 
 
 def chosen(word: object, words: Iterable[str], what: str) -> str:

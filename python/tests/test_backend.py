@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import warnings
 
 import pytest
 import ranks
@@ -414,6 +415,26 @@ def _functional(world):
         for got, want in zip(maco.compile(function, strict=True)(x), function(x), strict=True):
             torch.testing.assert_close(got, want)
     report = maco.explain(function, x)
+    # Of two groups in one graph MACO runs the collectives of that of all ranks.
+    parts = [dist.new_group([0, 1]), dist.new_group([2])]
+    mine = parts[dist.get_rank() // 2]
+
+    def mixed(x):
+        y = x * 2
+        dist.all_reduce(y, group=mine)
+        z = y + 1
+        dist.all_reduce(z)
+        return z * 0.5
+
+    def sub(x):
+        y = x + 1
+        dist.all_reduce(y, group=mine, op=dist.ReduceOp.MAX)
+        return y * 2
+
+    with torch.no_grad():
+        torch.testing.assert_close(maco.compile(mixed)(x), mixed(x))
+        torch.testing.assert_close(maco.compile(sub, strict=True)(x), sub(x))
+    assert [row["reason"] for row in maco.explain(mixed, x).fallbacks][0].startswith("a collective of another group")
     dist.destroy_process_group()
     return report.launches, len(report.fallbacks)
 
@@ -422,14 +443,32 @@ def test_collectives_of_torch_distributed():
     assert ranks.run(3, _functional, 3) == [(1, 0)] * 3
 
 
+def _own_constants(world):
+    """Each rank takes its part of a weight, as its own rank says."""
+    rank = maco.get_rank()
+    torch.manual_seed(0)
+    x, w = torch.randn(3, 8), torch.randn(8, 5)
+    part = 8 // world
+    mine = slice(rank * part, (rank + 1) * part)
+    compiled = maco.compile(lambda x, w: maco.allreduce(x[:, mine] @ w[mine]).relu() * 2, strict=True)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        torch.testing.assert_close(compiled(x, w), (x @ w).relu() * 2)
+        torch.testing.assert_close(compiled(x * 2, w), (x * 2 @ w).relu() * 2)
+    return any("kernels of their own" in str(one.message) for one in seen)
+
+
+def test_constants_of_each_rank():
+    assert ranks.run(2, _own_constants, 2) == [True, True]
+
+
 def _differing(world, how):
     rank = maco.get_rank()
     group = maco.groups.default()
     group.timeout, group.launch_timeout = 5, 5
-    if how == "constants":
-        run, rows = maco.compile(lambda x: maco.allreduce(x * (rank + 1.5))), 4
-    else:
-        run, rows = maco.compile(lambda x: maco.allreduce(x * 2), dynamic=False), 4 + rank
+    rows = 4 + rank
+    run = maco.compile(lambda x: maco.allreduce(x * 2), dynamic=False)
+    if how == "later":
         run(torch.ones(4, 8))
     try:
         run(torch.ones(rows, 8))
@@ -439,7 +478,7 @@ def _differing(world, how):
 
 
 def test_ranks_that_differ_end_with_an_error():
-    for kind, text in ranks.run(2, _differing, 2, "constants"):
+    for kind, text in ranks.run(2, _differing, 2, "at once"):
         assert kind == "MismatchError" and "rank 1" in text
-    found = ranks.run(2, _differing, 2, "sizes", timeout=100)
+    found = ranks.run(2, _differing, 2, "later", timeout=100)
     assert all(kind in ("Error", "MismatchError", "LaunchError") for kind, _ in found), found

@@ -565,9 +565,9 @@ def test_all_configurations_are_variants_of_one_kernel(operands, monkeypatch):
         made(self, graph, **options)
         graphs.append(graph.text())
 
-    def call(self, tensors, values=None, *more):
+    def call(self, tensors, values=None, *more, **named):
         chosen.append(values)
-        return called(self, tensors, values, *more)
+        return called(self, tensors, values, *more, **named)
 
     monkeypatch.setattr(program.Program, "__init__", make)
     monkeypatch.setattr(program.Program, "__call__", call)

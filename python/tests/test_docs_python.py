@@ -1,4 +1,7 @@
-"""docs/python.md: its blocks run, in their order, as one program on one rank and on two, and print what the page says."""
+"""The Python of docs/python.md runs, in its order, as one program on one rank and on two, and prints what the page says; README's, too.
+
+docs/python-api.md is what tools/python-api.py prints.
+"""
 
 import re
 import subprocess
@@ -7,6 +10,7 @@ import sys
 import pytest
 import ranks
 
+import maco
 from conftest import child_environment
 
 pytest.importorskip("torch")
@@ -89,3 +93,31 @@ def test_the_page_runs(world, checkout, tmp_path):
         found = shown(out)
         for line, wanted in expected.items():
             assert found[line] == wanted, f"docs/python.md:{line + 1} prints something else"
+
+
+@pytest.mark.parametrize("world", [1, 2])
+def test_readmes_example_runs(world, checkout, tmp_path):
+    text = (checkout / "README.md").read_text(encoding="utf-8")
+    block = re.search(r"<!-- run by python/tests/test_docs_python.py -->\n```python\n(.*?)```", text, re.S)
+    assert block, "README.md has no Python that is run"
+    file = tmp_path / "readme.py"
+    file.write_text(block.group(1), encoding="utf-8")
+    for out in run(file, world):
+        assert out.strip() == f"tensor({64.0 * world:.0f}.)"
+
+
+def test_the_reference_is_up_to_date(checkout):
+    told = [sys.executable, "tools/python-api.py"]
+    ran = subprocess.run(told, capture_output=True, text=True, timeout=60, check=False, cwd=checkout)
+    assert ran.returncode == 0, ran.stderr
+    page = (checkout / "docs/python-api.md").read_text(encoding="utf-8")
+    part = page.partition("<!-- table from: python3 tools/python-api.py -->\n")[2].partition("<!-- end of table -->")[0]
+    assert part == ran.stdout, "docs/python-api.md is out of date: tools/update-docs.py writes it"
+
+
+def test_every_public_name_is_in_the_reference(checkout):
+    page = (checkout / "docs/python-api.md").read_text(encoding="utf-8")
+    headings = "\n".join(line for line in page.splitlines() if line.startswith("### "))
+    names = {*maco.__all__, *maco._LAZY} - {"config"}
+    missing = [name for name in sorted(names) if not re.search(rf"\bmaco\.{name}\b", headings)]
+    assert not missing, missing

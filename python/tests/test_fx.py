@@ -1,10 +1,10 @@
 """Traced graphs: every op that is lowered against eager, and how graphs are cut."""
 
 import pytest
-import random_modules
 
 torch = pytest.importorskip("torch")
 
+import random_modules  # noqa: E402
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
 import maco  # noqa: E402

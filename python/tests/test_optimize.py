@@ -26,9 +26,9 @@ class Launches:
         self.names = []
         self.owner, self.called = Program, Program.__call__
 
-        def call(program, tensors, values=None, *more):
+        def call(program, tensors, values=None, *more, **named):
             self.names.append(program.name)
-            return self.called(program, tensors, values, *more)
+            return self.called(program, tensors, values, *more, **named)
 
         Program.__call__ = call
 
