@@ -207,7 +207,7 @@ class OverlapRegion(_Block):
         found = self._call(call if callable(fn) else fn, args, kwargs)
         if not failed:
             return found
-        return self._failed(failed[0])
+        return self._failed(failed.pop())
 
     def _failed(self, error: Exception) -> LazyFailure:
         # A function of its own: the error's traceback keeps the caller's variables.

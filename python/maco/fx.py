@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
+from .errors import Error
 from .fx_match import matched
 from .fx_parts import offers
 from .fx_plan import Plan, changes, weight
@@ -38,6 +39,7 @@ class Options:
     product or a collective. `name` is that of the graphs; `timeout` in seconds of a launch without progress, None: the group's. `compile`
     are options of `Graph.compile`. `group`: the ranks that collectives are of; None: each op says it. `dry`: nothing is compiled, for
     reports. `variants` are settings `sm_roles` that each kernel has all of; `variant()` gives the number of the one that a launch takes.
+    With `alike` ranks whose graphs differ are a `maco.MismatchError`; else collectives become kernels of their own then.
     """
 
     strict: bool = False
@@ -51,6 +53,7 @@ class Options:
     group: Any = None
     dry: bool = False
     variants: Sequence[Any] = ()
+    alike: bool = False
     variant: Callable[[], int] | None = None
 
 
@@ -68,14 +71,16 @@ class Compiled:
         self._outputs = list(found) if isinstance(found, (list, tuple)) else [found]
 
     def run_into(self, inputs: Sequence[Any], memory: Sequence[Any]) -> list[Any]:
-        """As a call, with a tensor for each output, in which it may be put: what is given back says where it is."""
-        offers.memory = dict(zip(reversed(self._outputs), reversed(memory), strict=True))
+        """As a call, with a tensor for each output, or None, in which it may be put: what is given back says where it is."""
+        offers.memory = {node: one for node, one in zip(self._outputs, memory, strict=True) if one is not None}
         try:
             return self.run(*inputs)
         finally:
             offers.memory = {}
 
     def __call__(self, *inputs: Any) -> list[Any]:
+        if torch.is_grad_enabled() and any(isinstance(one, torch.Tensor) and one.requires_grad for one in inputs):
+            raise Error("a compiled graph gives no gradients: call it under torch.no_grad(), or compile the function by maco.compile()")
         return self.run(*inputs)
 
     def __reduce__(self) -> Any:

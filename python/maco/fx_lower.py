@@ -49,8 +49,10 @@ DTYPES = {
     torch.bfloat16: DType.bf16,
     torch.int32: DType.i32,
     torch.uint8: DType.u8,
+    torch.float8_e4m3fn: DType.f8e4m3,
+    torch.float8_e5m2: DType.f8e5m2,
 }
-FLOATS = (DType.f32, DType.f16, DType.bf16)
+FLOATS = (DType.f32, DType.f16, DType.bf16, DType.f8e4m3, DType.f8e5m2)
 LARGEST_I32 = 2**31 - 1
 
 

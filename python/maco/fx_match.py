@@ -42,7 +42,7 @@ def attention(
 def matched(gm: GraphModule) -> GraphModule:
     """The graph with matches in place of their ops, or the graph itself."""
     targets = {node.target for node in gm.graph.nodes if node.op == "call_function"}
-    if not targets & {aten.rsqrt.default, *_SOFTMAXES, *_ATTENTIONS}:
+    if not targets & {aten.rsqrt.default, aten.copy.default, *_SOFTMAXES, *_ATTENTIONS}:
         return gm
     found = GraphModule(gm, _copied(gm))
     changed = False
@@ -51,6 +51,8 @@ def matched(gm: GraphModule) -> GraphModule:
             continue
         if node.target is aten.rsqrt.default:
             changed |= _norm(node)
+        elif node.target is aten.copy.default:
+            changed |= _whole_copy(node)
         elif node.target in _SOFTMAXES:
             changed |= _written_attention(node)
         elif node.target in _ATTENTIONS:
@@ -98,6 +100,20 @@ def _floats(node: Any) -> bool:
 
 def _only_user(node: Node) -> Node | None:
     return next(iter(node.users)) if len(node.users) == 1 else None
+
+
+def _whole_copy(node: Node) -> bool:
+    """A copy to all of a tensor, as a change in place leaves it, without the tensor, of which it reads nothing."""
+    source, scatters = node.args[1], (aten.slice_scatter.default, aten.select_scatter.default, aten.copy_.default)
+    if len(node.args) > 2 or not isinstance(source, Node) or any(user.target in scatters for user in node.users):
+        return False
+    have, want = source.meta.get("val"), node.meta.get("val")
+    if not isinstance(have, torch.Tensor) or not isinstance(want, torch.Tensor):
+        return False
+    if (have.dtype, have.device, have.shape, have.stride()) != (want.dtype, want.device, want.shape, want.stride()):
+        return False
+    node.replace_all_uses_with(_call(aten.clone.default, (source,), node))
+    return True
 
 
 # ---- x * rsqrt(mean(x^2) + eps) * weight -----------------------------------------------------------------------------------------------

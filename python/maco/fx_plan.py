@@ -122,7 +122,7 @@ class Plan:
                 try:
                     failed = self._compile_parts()
                 except MismatchError as error:
-                    if self.apart or "differs between ranks" not in str(error):
+                    if self.apart or self.options.alike or "differs between ranks" not in str(error):
                         raise
                     # Of ops that aren't collectives each rank may have its own.
                     warnings.warn(f"{error}; collectives become kernels of their own, which nothing overlaps", stacklevel=2)

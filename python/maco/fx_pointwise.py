@@ -452,6 +452,8 @@ def _copy(lo: Lowering, node: Node) -> Any:
     x = lo.ref(node.args[0])
     if x.dtype is dtype:
         return x if isinstance(x, (Permuted, Expanded, Lazy)) else lo.dense(x).viewed(shape)
+    if dtype in (DType.f8e4m3, DType.f8e5m2):
+        raise Unsupported("a conversion to f8: what is too large becomes the largest number in MACO, and none in torch")
     return unary(lo, "cast", x, shape, dtype)
 
 

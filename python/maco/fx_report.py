@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass, field
 from typing import Any
@@ -74,6 +75,7 @@ def _count(number: int, one: str, many: str | None = None) -> str:
     return f"{number} {one if number == 1 else many or one + 's'}"
 
 
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in ')
 
 
@@ -84,8 +86,8 @@ def source_line(node: Any) -> str:
 
 
 def source_place(node: Any) -> tuple[str, int] | None:
-    """File and line of the Python that a node comes from; None if they aren't known."""
-    frames = _FRAME.findall(node.meta.get("stack_trace") or "")
+    """File and line of the Python that a node comes from, those of torch's where no other called it; None if they aren't known."""
+    frames = [one for one in _FRAME.findall(node.meta.get("stack_trace") or "") if not one[0].startswith(_PACKAGE)]
     own = [one for one in frames if "/torch/" not in one[0] and not one[0].startswith("<")]
     if not frames:
         return None

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map
 
-from .recorder import ORDINARY, Recorder, looks
+from .recordable import ORDINARY, looks
+from .recorder import Recorder
 
 __all__ = ["Lazy", "LazyFailure", "LazyTensor", "LazyValue", "lazily", "plain"]
 

@@ -11,9 +11,11 @@ of a kernel of MACO's), and when the block ends.
 
 from __future__ import annotations
 
+import gc
 import threading
+import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -21,12 +23,13 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-from . import kernel, torch_ops  # noqa: F401  the ops of MACO's have to be there
-from .errors import Error
-from .segment import Call, Layout, Ref, Segment, Unknown, frozen, replaced
+from . import groups, kernel, torch_ops  # noqa: F401  the ops of MACO's have to be there
+from .errors import Error, MismatchError
+from .recordable import Kind, Result, changed_by, drops, kind_of, looks, ordinary, shapes_of
+from .segment import Call, Ref, Segment, Unknown, frozen
 from .untraced import untraced
 
-__all__ = ["Recorder", "current", "looks"]
+__all__ = ["Recorder", "current"]
 
 if hasattr(torch._C, "_ensureCUDADeviceGuardSet"):
     # Tracing does it at its first use; where that is a thread that ends, torch crashes later.
@@ -34,115 +37,6 @@ if hasattr(torch._C, "_ensureCUDADeviceGuardSet"):
 
 MOST_COMPILED = 256
 """How many graphs are kept."""
-
-MOST_SHAPES = 4096
-"""Of how many calls of ops the shapes of results are kept."""
-
-
-# ---- which ops -------------------------------------------------------------------------------------------------------------------------
-
-
-# By parts of their names: ops that change what their schema doesn't say, or whose results have other memory than others'.
-_NEVER = (
-    "batch_norm",
-    "cudnn",
-    "miopen",
-    "rnn",
-    "lstm",
-    "gru",
-    "resize",
-    "set_",
-    "_sparse",
-    "_nested",
-    "_foreach",
-    "_fused_adam",
-    "_fused_sgd",
-    "_amp_",
-    "quantize",
-)
-_ATTENTION = "_scaled_dot_product_"
-# What looks at no element of its operands.
-_SHAPE_ONLY = {"empty_like", "new_empty", "new_empty_strided", "rand_like", "randn_like", "randint_like"}
-
-
-class _Kind:
-    """What is known of an op."""
-
-    __slots__ = ("attention", "changes", "deferred", "local", "returns", "schema", "shape_only", "view")
-
-    def __init__(self, func: Any) -> None:
-        schema = self.schema = getattr(func, "_schema", None)
-        self.attention = False
-        self.local = False  # whether all that it does is to its operands and results
-        self.shape_only = False
-        self.deferred = False
-        self.view = False
-        self.changes: list[int] = []  # positions of operands that it changes
-        self.returns = 0
-        if schema is None:
-            return
-        space, _, name = schema.name.partition("::")
-        self.local = space in ("aten", "prims")
-        self.shape_only = self.local and name in _SHAPE_ONLY
-        self.view = func.is_view
-        written = [one for one in schema.arguments if one.alias_info is not None and one.alias_info.is_write]
-        self.changes = [i for i, one in enumerate(schema.arguments) if one in written]
-        self.returns = len(schema.returns)
-        tags = set(func.tags)
-        self.attention = attention = name.startswith(_ATTENTION) and "backward" not in name
-        bad = {torch.Tag.nondeterministic_seeded, torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.inplace_view}
-        self.deferred = (
-            space in ("aten", "prims", "maco", "_c10d_functional")
-            and self.returns > 0
-            and (attention or (all(str(one.type) in ("Tensor", "List[Tensor]") for one in schema.returns) and not tags & bad))
-            and not any(one in name for one in _NEVER)
-            and schema.overload_name != "dtype"  # bits taken for another type
-            and not any(one.kwarg_only or str(one.type) != "Tensor" for one in written)
-        )
-
-
-_kinds: dict[Any, _Kind] = {}
-
-
-def _kind(func: Any) -> _Kind:
-    found = _kinds.get(func)
-    if found is None:
-        found = _kinds[func] = _Kind(func)
-    return found
-
-
-ORDINARY = (torch.Tensor, torch.nn.Parameter)
-
-
-def _ordinary(tensor: Any) -> bool:
-    return (
-        type(tensor) in ORDINARY
-        and tensor.layout is torch.strided
-        and tensor.device.type in ("cpu", "cuda")
-        and not tensor.dtype.is_complex
-        and not tensor.is_quantized
-        and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
-    )
-
-
-# What looks at a tensor's memory behind the dispatcher's back.
-_LOOKS = {
-    "numpy", "tolist", "data_ptr", "item", "untyped_storage", "storage", "_typed_storage", "share_memory_", "__array__", "__dlpack__",
-    "__reduce_ex__", "__reduce__", "__deepcopy__", "__repr__", "__str__", "__format__", "apply_", "map_", "map2_", "to_dlpack",
-    "_to_dlpack", "pin_memory", "is_set_to", "set_", "resize_", "__bool__", "__int__", "__float__", "__index__", "__complex__",
-    "__setstate__", "__cuda_array_interface__",
-}  # fmt: skip
-
-
-def looks(func: Any) -> bool:
-    name = getattr(func, "__name__", "")
-    if name == "__get__":
-        return getattr(getattr(func, "__self__", None), "__name__", "") in ("__cuda_array_interface__",) or isinstance(
-            getattr(func, "__self__", None), property
-        )
-    if name == "__set__":
-        return getattr(getattr(func, "__self__", None), "__name__", "") == "data"
-    return name in _LOOKS
 
 
 # ---- the modes -------------------------------------------------------------------------------------------------------------------------
@@ -166,11 +60,6 @@ class _Functions(TorchFunctionMode):  # type: ignore[misc]
         if looks(func):
             self.recorder.flush()
         return func(*args, **(kwargs or {}))
-
-
-_compiled: OrderedDict[Any, Callable[..., Any]] = OrderedDict()
-_compiled_lock = threading.Lock()
-_tracing = threading.RLock()
 
 
 class _Depth(threading.local):
@@ -257,7 +146,7 @@ class Recorder:
         if self._paused.depth:
             return func(*args, **kwargs)
         with self._lock:
-            kind = _kind(func)
+            kind = kind_of(func)
             tensors = _tensors(args, kwargs)
             if not tensors or kind.shape_only:
                 return self._plainly(func, args, kwargs)
@@ -274,33 +163,33 @@ class Recorder:
             self._segment = Segment()
             return self._plainly(func, args, kwargs)
 
-    def _concerned(self, kind: _Kind, tensors: Sequence[Any], args: Any) -> bool:
+    def _concerned(self, kind: Kind, tensors: Sequence[Any], args: Any) -> bool:
         """Whether what is written down has to run before an op does."""
-        if not kind.local or not all(_ordinary(one) for one in tensors):
+        if not kind.local or not all(ordinary(one) for one in tensors):
             return True
-        changed = {id(one) for one in _changed(kind, args)}
+        changed = {id(one) for one in changed_by(kind, args)}
         return any(self._segment.touches(one, id(one) in changed) for one in tensors)
 
-    def _fits(self, kind: _Kind, tensors: Sequence[Any], args: Any, kwargs: Any) -> bool:
+    def _fits(self, kind: Kind, tensors: Sequence[Any], args: Any, kwargs: Any) -> bool:
         device = tensors[0].device
-        if not all(_ordinary(one) and one.device == device for one in tensors):
+        if not all(ordinary(one) and one.device == device for one in tensors):
             return False
         wanted = kwargs.get("device")
         if wanted is not None and torch.device(wanted) != device:
             return False
-        if kind.attention and _dropout(kind.schema, args, kwargs):
+        if kind.attention and drops(kind.schema, args, kwargs):
             return False
         if self._segment.device is not None and (self._segment.device != device or self._segment.stream != _stream(device)):
             self.flush()
         return True
 
-    def _write(self, func: Any, kind: _Kind, args: Any, kwargs: Any, tensors: Sequence[torch.Tensor]) -> Any:
+    def _write(self, func: Any, kind: Kind, args: Any, kwargs: Any, tensors: Sequence[torch.Tensor]) -> Any:
         segment = self._segment
         if segment.device is None:
             segment.device = tensors[0].device
             segment.stream = _stream(segment.device)
         own_args, own_kwargs = _referred(args, segment), _referred(kwargs, segment)
-        changed = _changed(kind, args)
+        changed = changed_by(kind, args)
         for one in changed:
             segment.change(one)
         if kind.view:
@@ -309,7 +198,7 @@ class Recorder:
             numbers: list[int | None] = [segment.view(one) for one in (results if listed else [results])]
             segment.calls.append(Call(func, own_args, own_kwargs, numbers, listed=listed))
             return results
-        shapes = _shapes(func, own_args, own_kwargs, segment.layouts)
+        shapes = shapes_of(func, own_args, own_kwargs, segment.layouts)
         if shapes is None or (changed and (kind.returns != 1 or len(changed) != 1)):
             self.flush()
             return self._plainly(func, args, kwargs)
@@ -318,10 +207,12 @@ class Recorder:
             return changed[0]
         made, numbers = [], []
         for one in shapes[1:]:
-            tensor, number = segment.make(one.layout, segment.device) if isinstance(one, _Result) else (one, None)
+            tensor, number = segment.make(one.layout, segment.device) if isinstance(one, Result) else (one, None)
             made.append(tensor)
             numbers.append(number)
         segment.calls.append(Call(func, own_args, own_kwargs, numbers, listed=shapes[0] is not None))
+        if kind.collective:
+            segment.collectives += [number for number in numbers if number is not None]
         return made[0] if shapes[0] is None else shapes[0](made)
 
     def _plainly(self, func: Any, args: Any, kwargs: Any) -> Any:
@@ -370,31 +261,84 @@ class Recorder:
 
     def _run(self, segment: Segment) -> None:
         assert segment.device is not None
-        wanted, outs = segment.living()
-        if not wanted and not segment.changed:
+        memory = segment.living()
+        if not memory and not segment.changed and not segment.collectives:
             return
         options = self.options(segment.device)
+        together = bool(segment.collectives) and groups.default().size > 1
         told = {key: value for key, value in options.items() if not callable(value)}
-        key = segment.key(wanted), frozen(told)
+        key = segment.key, frozen(told), together and self.name in _apart
         try:
-            with _compiled_lock:
-                run = _compiled.get(key)
-            if run is None:
-                run = _compile(segment, wanted, self.name, options)
-                with _compiled_lock:
-                    _compiled[key] = run
-                    while len(_compiled) > MOST_COMPILED:
-                        _compiled.popitem(last=False)
-            results = run(segment.inputs, outs)
+            found = _find(key, _wanted(segment, memory), together)
+            if found is None and together:
+                # What Python has only forgotten to free may be there on one rank and not on another.
+                memory = {}
+                gc.collect()
+                memory = segment.living()
+                found = _find(key, _wanted(segment, memory), together)
+            if found is None:
+                wanted = _wanted(segment, memory)
+                found = wanted, self._made(segment, wanted, options, together)
+                _keep(key, *found)
+            given, run = found
+            try:
+                results = run(segment.inputs, [memory.get(number) for number in given])
+            except MismatchError as error:
+                if not together or self.name in _apart or segment.changed:
+                    raise
+                # Ranks met, of which one was elsewhere; nothing of it has run.
+                _differ(self.name, error)
+                results = _op_by_op(segment, given)(segment.inputs, None)
         except BaseException:
             # Nobody may take what was in the memory before for a result.
-            for out in outs:
+            for out in memory.values():
                 if out.is_floating_point():
                     out.fill_(float("nan"))
             raise
-        for out, result in zip(outs, results, strict=True):
-            if result is not out:
-                out.copy_(result)
+        for number, result in zip(given, results, strict=True):
+            out_or_none = memory.get(number)
+            if out_or_none is not None and result is not out_or_none:
+                out_or_none.copy_(result)
+
+    def _made(self, segment: Segment, wanted: tuple[int, ...], options: dict[str, Any], together: bool) -> Run:
+        if not together:
+            return _compile(segment, wanted, self.name, options)
+        if self.name not in _apart:
+            try:
+                return _compile(segment, wanted, self.name, {**options, "alike": True})
+            except MismatchError as error:
+                _differ(self.name, error)
+        return _op_by_op(segment, wanted)
+
+
+Run = Callable[..., Any]
+"""Takes the inputs, and memory for each result (None: there is none), and gives the results."""
+
+_compiled: OrderedDict[Any, dict[tuple[int, ...], Run]] = OrderedDict()  # by segment, then by what is wanted of it
+_compiled_lock = threading.Lock()
+_tracing = threading.RLock()
+_apart: set[str] = set()
+"""Names of recorders of which ranks have once written down different things: from then on torch runs them, op by op."""
+
+
+def _wanted(segment: Segment, memory: Mapping[int, Any]) -> tuple[int, ...]:
+    return tuple(sorted({*memory, *segment.collectives}))
+
+
+def _find(key: Any, wanted: tuple[int, ...], together: bool) -> tuple[tuple[int, ...], Run] | None:
+    """What was compiled, and the results that it gives; of a graph that ranks run together also more than are wanted."""
+    with _compiled_lock:
+        versions = _compiled.get(key, {})
+        if wanted in versions:
+            return wanted, versions[wanted]
+        return next(((given, run) for given, run in versions.items() if together and set(given) >= set(wanted)), None)
+
+
+def _keep(key: Any, wanted: tuple[int, ...], run: Run) -> None:
+    with _compiled_lock:
+        _compiled.setdefault(key, {})[wanted] = run
+        while len(_compiled) > MOST_COMPILED:
+            _compiled.popitem(last=False)
 
 
 def _stream(device: torch.device) -> Any:
@@ -424,63 +368,6 @@ def _referred(value: Any, segment: Segment) -> Any:
     return value
 
 
-class _Result:
-    """A tensor that an op gives: its shape, strides and dtype."""
-
-    __slots__ = ("layout",)
-
-    def __init__(self, tensor: torch.Tensor) -> None:
-        self.layout: Layout = tuple(tensor.shape), tensor.stride(), tensor.dtype
-
-
-_known_shapes: OrderedDict[Any, Any] = OrderedDict()
-
-
-def _shapes(func: Any, args: Any, kwargs: Any, layouts: Sequence[Layout]) -> tuple[Any, ...] | None:
-    """What an op gives: the class of the list in which results are (None of one by itself), then each result.
-
-    None: the op refuses its operands, or doesn't say before it runs.
-    """
-    try:
-        key = func, frozen(replaced(args, lambda ref: layouts[ref.number])), frozen(replaced(kwargs, lambda ref: layouts[ref.number]))
-    except TypeError:
-        return None
-    found = _known_shapes.get(key)
-    if found is not None:
-        return tuple(found)
-
-    def meta(ref: Ref) -> torch.Tensor:
-        shape, strides, dtype = layouts[ref.number]
-        return torch.empty_strided(shape, strides, dtype=dtype, device="meta")
-
-    told = replaced(kwargs, meta)
-    if told.get("device") is not None:
-        told["device"] = torch.device("meta")
-    try:
-        results = func(*replaced(args, meta), **told)
-    except (NotImplementedError, RuntimeError):
-        return None
-    listed = isinstance(results, (list, tuple))
-    made = [_Result(one) if isinstance(one, torch.Tensor) else one for one in (results if listed else [results])]
-    _known_shapes[key] = found = (tuple if isinstance(results, tuple) else list) if listed else None, *made
-    while len(_known_shapes) > MOST_SHAPES:
-        _known_shapes.popitem(last=False)
-    return found
-
-
-def _changed(kind: _Kind, args: Any) -> list[torch.Tensor]:
-    """The tensors that an op changes."""
-    return [args[at] for at in kind.changes if at < len(args) and isinstance(args[at], torch.Tensor)]
-
-
-def _dropout(schema: Any, args: Any, kwargs: Any) -> bool:
-    for i, one in enumerate(schema.arguments):
-        if one.name == "dropout_p":
-            value = kwargs.get("dropout_p", args[i] if i < len(args) else one.default_value)
-            return bool(value)
-    return True
-
-
 def _dispatch_keys() -> tuple[Any, Any]:
     """What torch's dispatcher includes and excludes in this thread, without modes."""
     include = torch._C._dispatch_tls_local_include_set()
@@ -495,6 +382,18 @@ def _compile(segment: Segment, wanted: Sequence[int], name: str, options: dict[s
     with _tracing:  # torch's tracing is no work for several threads
         compiled = compile_fx(segment.module(wanted), list(segment.inputs), options=Options(name=name, **options), static=segment.static)
     return compiled.run_into
+
+
+def _op_by_op(segment: Segment, wanted: Sequence[int]) -> Run:
+    """Torch runs it, and each collective is a kernel of its own."""
+    module = segment.module(wanted)
+    return lambda inputs, _: module(*inputs)
+
+
+def _differ(name: str, error: MismatchError) -> None:
+    """Notes that ranks wrote down different things, of which all of them are told."""
+    _apart.add(name)
+    warnings.warn(f"{error}; from now on nothing overlaps here: torch runs op by op", stacklevel=3)
 
 
 def _no_options(device: torch.device) -> dict[str, Any]:

@@ -104,6 +104,7 @@ class Segment:
         self.made: dict[int, Made] = {}  # by storage
         self.outer: dict[int, int] = {}  # storages of inputs: how many inputs
         self.changed: set[int] = set()  # storages of inputs that are changed
+        self.collectives: list[int] = []  # what collectives give, which all ranks compute whether they want it or not
         self.device: torch.device | None = None
         self.stream: Any = None  # torch's current stream on a GPU, when it was written down
 
@@ -158,26 +159,22 @@ class Segment:
         storage = tensor.untyped_storage()._cdata
         return storage in self.made or storage in self.changed or (changes and storage in self.outer)
 
-    def living(self) -> tuple[list[int], list[torch.Tensor]]:
-        """The results that somebody has: their numbers, and their memory."""
+    def living(self) -> dict[int, torch.Tensor]:
+        """Memory of the results that somebody has, by their numbers."""
         assert self.device is not None
-        numbers, memory = [], []
-        for one in self.made.values():
-            tensor = one.tensor(self.device)
-            if tensor is not None:
-                numbers.append(one.number)
-                memory.append(tensor)
-        return numbers, memory
+        found = {one.number: one.tensor(self.device) for one in self.made.values()}
+        return {number: tensor for number, tensor in found.items() if tensor is not None}
 
     @property
     def static(self) -> tuple[int, ...]:
         """Inputs that are mostly the same from run to run."""
         return tuple(i for i, storage in self.parameters if storage not in self.changed)
 
-    def key(self, wanted: Sequence[int]) -> Any:
-        """Segments of one key are one graph."""
+    @property
+    def key(self) -> Any:
+        """Segments of one key are one graph, of which other results may be wanted."""
         inputs = tuple((self.layouts[number], number) for number in self.input_numbers)
-        return self.device, inputs, self.static, tuple(call.key for call in self.calls), tuple(wanted)
+        return self.device, inputs, self.static, tuple(call.key for call in self.calls)
 
     def module(self, wanted: Sequence[int]) -> torch.fx.GraphModule:
         """The ops as a graph of ATen's, which takes the inputs and gives what is wanted."""

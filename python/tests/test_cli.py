@@ -73,7 +73,7 @@ def test_traces(tmp_path):
     trace = tmp_path / "t.json"
     ran = command("trace", str(tmp_path / "g.maco"), "-o", str(trace), "--device=cpu")
     assert ran.returncode == 0 and "critical path" in ran.stdout, ran.stderr
-    assert '"X"' in trace.read_text().replace(' ', '')
+    assert '"X"' in trace.read_text().replace(" ", "")
     (tmp_path / "p.py").write_text(PROGRAM)
     trace.unlink()
     ran = command("trace", str(tmp_path / "p.py"), "-o", str(trace), "--mine", MACO_DEVICE="cpu")
@@ -81,6 +81,9 @@ def test_traces(tmp_path):
     assert "Operation" in ran.stdout and '"X"' in trace.read_text()
     assert command("trace", str(tmp_path / "none.py")).returncode == 2
     assert command("trace", "g.maco", "-o").returncode == 2
+    assert command("trace", "-o", str(trace)).returncode == 2
+    ran = command("trace", "-o", str(trace), str(tmp_path / "g.maco"), "--device=cpu")
+    assert ran.returncode == 0 and trace.is_file(), ran.stderr
 
 
 @pytest.mark.parametrize(

@@ -689,3 +689,41 @@ def on_ranks():
 @pytest.mark.parametrize("world", [1, 2, 3])
 def test_ranks(world):
     assert all(ranks.run(world, on_ranks))
+
+
+def differing():
+    """One rank looks at a value, or has forgotten something in a cycle, and the others haven't."""
+    torch.manual_seed(1)
+    world, rank = maco.get_world_size(), maco.get_rank()
+    inputs = [torch.randn(8, 16) for _ in range(world)]
+    x, w = inputs[rank], torch.randn(16, 16)
+    total = sum(one @ w for one in inputs)
+    context = maco.Context()
+    for turn in range(4):
+        with context:
+            a = context.compute(lambda: x * 2)
+            t = context.allreduce(context.compute(lambda one: one @ w, a))
+            if rank == 0 and turn % 2:
+                knot = [a]
+                knot.append(knot)
+                del knot
+            del a
+        torch.testing.assert_close(t.result(), 2 * total, rtol=1e-4, atol=1e-4)
+        with maco.auto_overlap():
+            unused = maco.allreduce(x)
+            if rank:
+                del unused
+    for turn in range(4):
+        with maco.auto_overlap():
+            t = maco.allreduce(x @ w)
+            if rank == 0 and turn in (1, 3):
+                assert float(t.sum()) == pytest.approx(float(total.sum()), abs=1e-2)
+            u = maco.allreduce(t * 2)
+        torch.testing.assert_close(u, total * 2 * world, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(maco.allreduce(x), sum(inputs), rtol=1e-4, atol=1e-4)
+    return True
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_ranks_that_differ(world):
+    assert all(ranks.run(world, differing))

@@ -253,6 +253,11 @@ def test_dtypes_that_maco_has_not():
         lambda d, i, c, x: (d + 1, i * 2, c * 2, x + 1, x * i), d, i, c, torch.randn(3, 4), fallbacks=["aten.add.Tensor", "aten.mul.Tensor"]
     )
     assert any("float64" in row["reason"] for row in made.report.fallbacks)
+    small = torch.randn(4, 8).to(torch.float8_e4m3fn)
+    agree(lambda x, w: x @ w.to(torch.float32).t() + w[0, :4].to(torch.float32), torch.randn(3, 8), small, launches=1)
+    agree(
+        lambda x: (x * 100).to(torch.float8_e5m2).float(), torch.randn(3, 8) * 1e4, fallbacks=["aten._to_copy.default", "aten.mul.Tensor"]
+    )
     big = torch.tensor([2**31, 5], dtype=torch.int64)
     agree(lambda i: i + 1, big, fallbacks=["aten.add.Tensor"])
 
@@ -352,6 +357,15 @@ def test_report_reads_well():
         import pickle
 
         pickle.dumps(made)
+
+
+def test_gradients_are_not_lost_silently():
+    x = torch.randn(3, requires_grad=True)
+    made = compiled(lambda x: x * 2, x.detach())
+    with pytest.raises(maco.Error, match="no gradients"):
+        made(x)
+    with torch.no_grad():
+        assert torch.equal(made(x)[0], x * 2)
 
 
 def test_dry_compiles_nothing():
