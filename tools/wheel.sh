@@ -10,7 +10,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 folder=${1:-build/wheels}
 python=$PWD/.venv/bin/python
-"$python" -c 'import scikit_build_core' 2>/dev/null || { echo 'wheel: scikit-build-core is missing: tools/setup.sh installs it' >&2; exit 1; }
+"$python" -c 'import scikit_build_core' 2>/dev/null ||
+  { echo 'wheel: scikit-build-core is missing: tools/setup.sh installs it' >&2; exit 1; }
 
 rm -rf build/python "$folder"
 # In the tree that is built: nothing is compiled twice, and it keeps its tests.

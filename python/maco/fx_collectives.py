@@ -113,7 +113,8 @@ def _collective(lo: Lowering, node: Node) -> Any:
             root = dist.get_group_rank(_process_group(node), root)
         return Dense(graph.broadcast(dense.value, root=root, **_told(lo, node, 3 if own else 99)), dense.form, shape, dtype)
     if name == "shift":
-        return Dense(graph.ring_shift(dense.value, int(node.args[1]), **_told(lo, node, 3)), dense.form, shape, dtype)  # type: ignore[arg-type]
+        by = int(node.args[1])  # type: ignore[arg-type]
+        return Dense(graph.ring_shift(dense.value, by, **_told(lo, node, 3)), dense.form, shape, dtype)
     form = _blocks(x)
     value = lo.shaped(x, form)
     if name in ("all_gather", "all_gather_into_tensor"):

@@ -66,7 +66,8 @@ def _layer_norm(lo: Lowering, node: Node) -> Any:
     eps = float(operand_of(node, 4, "eps", 1e-5))
     found = lo.dense(x)
     form = found.form if found.form[-1] == width else lo.matrix(x, width)
-    weight, bias = _affine(lo, operand_of(node, 2, "weight"), width, 1.0), _affine(lo, operand_of(node, 3, "bias"), width, 0.0)  # type: ignore[arg-type]
+    weight = _affine(lo, operand_of(node, 2, "weight"), width, 1.0)  # type: ignore[arg-type]
+    bias = _affine(lo, operand_of(node, 3, "bias"), width, 0.0)  # type: ignore[arg-type]
     made = lo.made(lo.graph.layernorm(lo.shaped(x, form), weight, bias, eps=eps, **common_of(lo, dtype)), form, shape, dtype)
     if not whole:
         return made

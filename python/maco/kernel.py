@@ -437,7 +437,10 @@ class Session:
 
     def _launch_placed(self, stream: int, values: Values, places: Places, count: int) -> None:
         """A launch of this process's one rank with tensors in the first `count` places. The caller keeps their memory."""
-        given, number = _numbers(values) if values else (None, 0)
+        placed = {name: value for name, value in values.items() if type(value) is not int and _is_memory(value)} if values else {}
+        numbers = {name: value for name, value in values.items() if name not in placed} if placed else values
+        given, number = _numbers(numbers) if numbers else (None, 0)
+        addresses, _ = self._addresses(placed) if placed else (None, {})
         launch = _native.library().maco_session_launch_with
         with self._lock:
             if self._broken:
@@ -446,7 +449,7 @@ class Session:
             try:
                 self._stream[0] = stream
                 error = self._error
-                if launch(own, given, number, None, 0, places.array, count, self._stream, ctypes.byref(error)):
+                if launch(own, given, number, addresses, len(placed), places.array, count, self._stream, ctypes.byref(error)):
                     self._error = ctypes.c_void_p()
                     raise _native.taken_error(error)
             finally:

@@ -55,7 +55,7 @@ class Program:
         """The graph's."""
         return self.kernel.name
 
-    def __call__(self, tensors: Mapping[str, Any], values: Mapping[str, int] | None = None, what: str = "", same: bool = False) -> None:
+    def __call__(self, tensors: Mapping[str, Any], values: Mapping[str, Any] | None = None, what: str = "", same: bool = False) -> None:
         """Runs the graph once, with tensors for its inputs, params, states and outputs by name.
 
         On the CPU it has run when this returns. On a GPU it is put on torch's current stream, and what fails raises at a later call; the
@@ -88,7 +88,7 @@ class Program:
                 for listener in listeners:
                     listener(self, profile)
 
-    def _meet(self, what: str, values: Mapping[str, int], stamped: bool) -> None:
+    def _meet(self, what: str, values: Mapping[str, Any], stamped: bool) -> None:
         """Ranks on the CPU begin together, and open anew what one of them has lost."""
         assert self.group is not None
         if self.device != "cpu":
@@ -174,7 +174,7 @@ class _Bound:
         self.plain: tuple[Any, ...] = () if torch is None else (torch.Tensor, torch.nn.Parameter)
         self.strided = None if torch is None else torch.strided
 
-    def run(self, tensors: Mapping[str, Any], values: Mapping[str, int], same: bool) -> None:
+    def run(self, tensors: Mapping[str, Any], values: Mapping[str, Any], same: bool) -> None:
         if same and self.same is tensors:
             self._launch(self.last, values)
             return
@@ -208,7 +208,7 @@ class _Bound:
             addresses.append(tensor.data_ptr())
         return (*tensors, *addresses)
 
-    def _launch(self, key: tuple[Any, ...], values: Mapping[str, int]) -> None:
+    def _launch(self, key: tuple[Any, ...], values: Mapping[str, Any]) -> None:
         """With tensors whose names stand in `key`, and behind them their addresses."""
         places, count = self.places, len(key) // 2
         if key != self.last:
@@ -220,7 +220,7 @@ class _Bound:
         else:
             self.session._launch_placed(self.stream(self.program.index), values, places, count)
 
-    def _run(self, tensors: Mapping[str, Any], key: tuple[Any, ...] | None, values: Mapping[str, int]) -> bool:
+    def _run(self, tensors: Mapping[str, Any], key: tuple[Any, ...] | None, values: Mapping[str, Any]) -> bool:
         """Gives whether nothing was copied."""
         device, index = self.program.device, self.program.index
         memories: dict[str, Memory] = {}
@@ -342,7 +342,8 @@ def program(graph: Graph, *, group: Group | None = None, device: str = "cpu", in
     """The program of a graph: one that was made before of an equal graph for the same group, device and options, or a new one."""
     config.apply(graph, device, index)
     alone = group is None or group.size == 1
-    key = (graph.text(canonical=True), None if alone else group.name, device, index, repr(sorted(options.items())))  # type: ignore[union-attr]
+    of = None if alone else group.name  # type: ignore[union-attr]
+    key = (graph.text(canonical=True), of, device, index, repr(sorted(options.items())))
     with _keep_lock:
         found = _kept.get(key)
         if found is None:

@@ -137,8 +137,8 @@ class Session {
   virtual Status wait() = 0;
   /// Whether all of it has ended, in a group on this process's rank.
   virtual Status ended(bool& all) = 0;
-  /// Ends a launch that another thread waits for, on all ranks, with a failure; does nothing if none
-  /// does. From any thread.
+  /// Ends a launch that another thread waits for, on all ranks, with a failure; does nothing if
+  /// none does. From any thread.
   virtual void stop() = 0;
   /// Median, over `launches` launches after warm-up, of the slowest rank's time in microseconds
   /// (device clock on GPUs).

@@ -85,6 +85,10 @@ def captured(call):
     return graph.replay
 
 
+def both(call, graph):
+    return f"{gpu_us(call):7.1f}, in a CUDA graph " + (f"{gpu_us(graph):7.1f}" if graph else "not captured")
+
+
 def say(text):
     if not dist.is_initialized() or dist.get_rank() == 0:
         print(text, flush=True)
@@ -159,7 +163,6 @@ class Layer(nn.Module):
         angles = torch.cat((angles, angles), -1)
         self.register_buffer("cos", angles.cos())
         self.register_buffer("sin", angles.sin())
-        self.register_buffer("places", torch.arange(rows))
 
     def forward(self, x, at):
         count = x.shape[0]
@@ -171,7 +174,7 @@ class Layer(nn.Module):
         q, k = q * cos + turned(q) * sin, k * cos + turned(k) * sin
         self.keys.index_copy_(0, at, k)
         self.values.index_copy_(0, at, v)
-        seen = self.places[None, :] <= at[:, None]
+        seen = torch.arange(self.keys.shape[0], device=x.device)[None, :] <= at[:, None]
         heads = [one.transpose(0, 1)[None] for one in (q, self.keys, self.values)]
         a = F.scaled_dot_product_attention(*heads, attn_mask=seen, enable_gqa=True)[0]
         x = x + self.o(a.transpose(0, 1).reshape(count, -1))
@@ -227,11 +230,11 @@ def part_layer():
             report = maco.explain(layer, x, at)
             say(f"  error {error:.1e}, {str(report).splitlines()[0]}")
             ours_graph = captured(lambda: ours(x, at))
-            say(f"  maco.compile               {gpu_us(lambda: ours(x, at)):7.1f}, in a CUDA graph {gpu_us(ours_graph) if ours_graph else 0:7.1f}")
+            say(f"  maco.compile               {both(lambda: ours(x, at), ours_graph)}")
             theirs = torch.compile(layer)
             theirs(x, at)
             theirs_graph = captured(lambda: theirs(x, at))
-            say(f"  torch.compile              {gpu_us(lambda: theirs(x, at)):7.1f}, in a CUDA graph {gpu_us(theirs_graph) if theirs_graph else 0:7.1f}")
+            say(f"  torch.compile              {both(lambda: theirs(x, at), theirs_graph)}")
         s = maco.Session(by_hand(*shape, rows).compile())
         s.allocate()
         say(f"  the graph written by hand  {s.bench(100, at=place):7.1f}")
@@ -275,7 +278,10 @@ def part_mlp():
                     graph = captured(call)
                     pair.append((gpu_us(call), gpu_us(graph) if graph else float("nan")))
                 (a, b), (c, d) = pair
-                say(f"  {rows:5d} rows  maco {a:7.1f}, in a graph {b:7.1f}  torch.compile + NCCL {c:7.1f}, in a graph {d:7.1f}  error {error:.1e}")
+                say(
+                    f"  {rows:5d} rows  maco {a:7.1f}, in a graph {b:7.1f}  torch.compile + NCCL {c:7.1f}, in a graph {d:7.1f}"
+                    f"  error {error:.1e}"
+                )
 
 
 def part_c10d():
