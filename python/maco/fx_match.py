@@ -14,6 +14,8 @@ import torch
 from torch.fx import GraphModule, Node
 from torch.utils._python_dispatch import _disable_current_modes
 
+from .fx_masks import constant, mask_kind, seen_kind, seen_up_to
+
 __all__ = ["attention", "inverse_rms", "matched", "rms_norm"]
 
 aten = torch.ops.aten
@@ -32,10 +34,18 @@ def inverse_rms(x: torch.Tensor, eps: float, dtype: torch.dtype) -> torch.Tensor
 
 
 def attention(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, scale: float | None, gqa: bool, dtype: torch.dtype
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    causal: bool,
+    scale: float | None,
+    gqa: bool,
+    dtype: torch.dtype,
+    last: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """softmax(q k^T * scale) v of [..., heads, rows, head_dim]; with `causal` query i sees keys up to i."""
-    found = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale, enable_gqa=gqa)
+    """softmax(q k^T * scale) v of [..., heads, rows, head_dim]; with `causal` query i sees keys up to i, with `last` up to that."""
+    mask = None if last is None else torch.arange(k.shape[-2], device=k.device)[None] <= last.reshape(1, 1)
+    found = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, scale=scale, enable_gqa=gqa)
     return found.to(dtype)
 
 
@@ -218,12 +228,14 @@ def _attention(node: Node) -> bool:
         result = used[0]
     q, k, v = node.args[:3]
     assert isinstance(q, Node) and isinstance(k, Node) and isinstance(v, Node)
+    last = None
     if mask is not None:
-        kind = _mask_kind(mask, q.meta["val"].shape[-2], k.meta["val"].shape[-2])
-        if kind is None or causal:
+        kind = mask_kind(mask, q.meta["val"].shape[-2], k.meta["val"].shape[-2])
+        last = seen_up_to(mask, q.meta["val"].shape[-2], k.meta["val"].shape[-2]) if kind is None else None
+        if (kind is None and last is None) or causal:
             return False
         causal = kind == "causal"
-    _replace_attention(result, q, k, v, causal, scale)
+    _replace_attention(result, q, k, v, causal, scale, last)
     # torch counts them among the random ones, which it doesn't drop.
     for one in (*node.users, node):
         if not one.users:
@@ -231,14 +243,15 @@ def _attention(node: Node) -> bool:
     return True
 
 
-def _replace_attention(result: Node, q: Node, k: Node, v: Node, causal: bool, scale: float | None) -> bool:
+def _replace_attention(result: Node, q: Node, k: Node, v: Node, causal: bool, scale: float | None, last: Node | None = None) -> bool:
     keys, times = _unrepeated(k)
     values, also = _unrepeated(v)
     if times != also:
         keys, values = k, v
     heads = q.meta["val"].dim() >= 3
     gqa = bool(heads and q.meta["val"].shape[-3] != keys.meta["val"].shape[-3])
-    made = _call(attention, (q, keys, values, causal, scale, gqa, result.meta["val"].dtype), result)
+    more = () if last is None else (last,)
+    made = _call(attention, (q, keys, values, causal, scale, gqa, result.meta["val"].dtype, *more), result)
     result.replace_all_uses_with(made)
     return True
 
@@ -271,53 +284,6 @@ def _unrepeated(node: Node) -> tuple[Node, int]:
     return node, 1
 
 
-def _mask_kind(mask: Any, queries: int, keys: int) -> str | None:
-    """What a mask that depends on no input leaves: "causal" or "all"; None: something else, or it isn't known."""
-    with _disable_current_modes():
-        return _known_mask_kind(_constant(mask), queries, keys)
-
-
-def _known_mask_kind(value: torch.Tensor | None, queries: Any, keys: Any) -> str | None:
-    if value is None:
-        return None
-    if value.dtype is torch.bool:
-        return _seen_kind(value, queries, keys)
-    if not value.is_floating_point():
-        return None
-    low = value <= torch.finfo(value.dtype).min / 2
-    return _seen_kind(~low, queries, keys) if bool((low | (value == 0)).all()) else None
-
-
-def _constant(node: Any) -> torch.Tensor | None:
-    """The value of what depends on no input."""
-    if not isinstance(node, Node):
-        return None
-    order: list[Node] = []
-    stack, seen = [node], set()
-    while stack:
-        one = stack.pop()
-        if one in seen:
-            continue
-        seen.add(one)
-        if one.op != "call_function" or not isinstance(one.target, torch._ops.OpOverload) or one.target._schema.is_mutable:
-            return None
-        if torch.Tag.nondeterministic_seeded in one.target.tags or len(seen) > 64:
-            return None
-        order.append(one)
-        stack += one.all_input_nodes
-    values: dict[Node, Any] = {}
-    places = {one: i for i, one in enumerate(node.graph.nodes)}
-    try:
-        with _disable_current_modes(), torch.no_grad():
-            for one in sorted(order, key=places.__getitem__):
-                args, kwargs = torch.fx.node.map_arg((one.args, one.kwargs), values.__getitem__)
-                values[one] = one.target(*args, **kwargs)  # type: ignore[operator]
-    except (RuntimeError, TypeError, ValueError):
-        return None
-    found = values[node]
-    return found if isinstance(found, torch.Tensor) else None
-
-
 _VIEWED = (*_RESHAPES, aten.expand.default, aten.clone.default, aten.alias.default)
 
 
@@ -341,14 +307,14 @@ def _written_attention(softmax: Node) -> bool:
             scale /= node.args[1]
             node = node.args[0]
         elif node.target is aten.add.Tensor and not node.kwargs and kind == "all":
-            found = _mask_kind(node.args[1], queries, keys)  # type: ignore[arg-type]
+            found = mask_kind(node.args[1], queries, keys)  # type: ignore[arg-type]
             if found is None:
                 return False
             kind, node = found, node.args[0]
         elif node.target is aten.masked_fill.Scalar and kind == "all" and _lowest(node.args[2]):
-            hidden = _constant(node.args[1])
+            hidden = constant(node.args[1])
             with _disable_current_modes():
-                found = None if hidden is None or hidden.dtype is not torch.bool else _seen_kind(~hidden, queries, keys)
+                found = None if hidden is None or hidden.dtype is not torch.bool else seen_kind(~hidden, queries, keys)
             if found is None:
                 return False
             kind, node = found, node.args[0]
@@ -375,13 +341,3 @@ def _written_attention(softmax: Node) -> bool:
 
 def _lowest(number: Any) -> bool:
     return isinstance(number, (int, float)) and number < -1e4
-
-
-def _seen_kind(seen: torch.Tensor, queries: Any, keys: Any) -> str | None:
-    if not isinstance(queries, int) or not isinstance(keys, int) or seen.dim() < 2 or any(one != 1 for one in seen.shape[:-2]):
-        return None
-    with _disable_current_modes():
-        seen = seen.reshape(seen.shape[-2:]).expand(queries, keys).cpu()
-        if bool(seen.all()):
-            return "all"
-        return "causal" if bool((seen == torch.ones(queries, keys, dtype=torch.bool).tril()).all()) else None

@@ -341,11 +341,18 @@ def _attention(lo: Lowering, node: Node) -> Any:
     static([heads, shared, width], "attention")
     if heads % shared or not 1 <= width <= 2048:  # type: ignore[operator]
         raise Unsupported(f"attention of {heads} heads over {shared}, of {width} columns")
-    counted = keys
+    counted: Any = keys
+    last = node.args[7] if len(node.args) > 7 else None
+    if last is not None:
+        static([keys], "attention")
+        counted = lo.outside(last, ("position", keys)) + 1  # type: ignore[arg-type]
     if causal and rows != keys:
         if not (isinstance(rows, int) and isinstance(keys, int) and rows < keys):
             raise Unsupported("causal attention of more queries than keys")
         counted = rows  # query i sees keys up to i
+    whole = last is None and counted == keys
+    if last is None:
+        counted = written(counted)
     order = (rank - 2, *range(rank - 2), rank - 1)
     if rank > 3 and not (isinstance(rows, int) and isinstance(keys, int)) and product(shape[:-3]) != 1:
         return _attention_of_each(lo, q, k, v, causal, scale, shape, dtype, node)
@@ -361,17 +368,17 @@ def _attention(lo: Lowering, node: Node) -> Any:
         found = []
         for i, (part, other) in enumerate(zip(each[0].parts, each[1].parts, strict=True)):
             own = lo.graph.slice(queries, axis=1, begin=i * columns or None, end=(i + 1) * columns if i < shared - 1 else None)
-            found.append(lo.graph.attention(own, part.value, other.value, length=written(counted), **attributes, **common_of(lo, dtype)))
+            found.append(lo.graph.attention(own, part.value, other.value, length=counted, **attributes, **common_of(lo, dtype)))
         lo.name = name
         value = lo.graph.concat(*found, axis=1, **common_of(lo, dtype))
         return permuted(lo.made(value, *made), back, node)
     k, v = (straight(permuted(one, order, node)) for one in (k, v))
     first, second = (getattr(one, "prefix", None) for one in (k, v))
-    length = None if counted == keys else written(counted)
+    length = None if whole else counted
     tall: Any = keys
     if first is not None and second is not None and first[1] == second[1]:
         # Of a cache the first rows count.
-        k, v, length = first[0], second[0], written(counted)
+        k, v, length = first[0], second[0], counted
         tall = divided(product(k.shape), shared * width)  # type: ignore[operator]
     keyed, valued = (lo.shaped(one, (tall, shared * width)) for one in (k, v))
     value = lo.graph.attention(queries, keyed, valued, length=length, **attributes, **common_of(lo, dtype))
