@@ -35,6 +35,7 @@ _VIEWS = {
 }
 _BEFORE = _VIEWS | {aten.add.Tensor, aten.sub.Tensor}
 _BEHIND = _VIEWS | {
+    aten.constant_pad_nd.default,
     aten.mul.Tensor,
     aten.add.Tensor,
     aten.where.self,
@@ -76,18 +77,23 @@ def seen_up_to(mask: Any, queries: Any, keys: Any) -> Node | None:
         for number in {0, 1, keys // 2, keys - 1}:
             made = _evaluated(mask, found, {at: torch.full(tuple(value.shape), number, dtype=value.dtype, device=value.device)})
             seen = None if made is None else _seen(made)
-            want = torch.arange(keys) <= number
-            if seen is None or seen.numel() != keys or not torch.equal(seen.reshape(-1).cpu(), want):
+            if seen is None or seen.dim() < 1 or seen.shape[-1] != keys:
+                return None
+            # The same for all heads.
+            rows = seen.reshape(-1, keys).cpu()
+            if not torch.equal(rows, (torch.arange(keys) <= number).expand_as(rows)):
                 return None
     return at
 
 
 def seen_kind(seen: torch.Tensor, queries: Any, keys: Any) -> str | None:
     """The same as `mask_kind` of which keys are seen, [..., queries, keys]."""
-    if not isinstance(queries, int) or not isinstance(keys, int) or seen.dim() < 2 or any(one != 1 for one in seen.shape[:-2]):
+    if not isinstance(queries, int) or not isinstance(keys, int) or seen.dim() < 2:
         return None
     with _disable_current_modes():
-        seen = seen.reshape(seen.shape[-2:]).expand(queries, keys).cpu()
+        seen = seen.reshape(-1, *seen.shape[-2:])
+        # Often the same for all heads, by strides of 0.
+        seen = (seen[:1] if seen.stride(0) == 0 else seen).expand(-1, queries, keys).cpu()
         if bool(seen.all()):
             return "all"
         return "causal" if bool((seen == torch.ones(queries, keys, dtype=torch.bool).tril()).all()) else None
