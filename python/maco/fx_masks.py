@@ -12,6 +12,9 @@ __all__ = ["constant", "mask_kind", "seen_kind", "seen_up_to"]
 
 aten = torch.ops.aten
 
+HIDDEN = torch.finfo(torch.float16).min
+"""Keys whose score this, or less, is added to aren't seen: torch masks with it for types that go lower, too. Their weight is 0 in f32."""
+
 MOST_NODES = 64
 """Masks that more ops make aren't looked into."""
 
@@ -120,7 +123,7 @@ def _seen(value: torch.Tensor) -> torch.Tensor | None:
         return value
     if not value.is_floating_point():
         return None
-    low = value <= torch.finfo(value.dtype).min / 2
+    low = value <= max(torch.finfo(value.dtype).min / 2, HIDDEN)
     return ~low if bool((low | (value == 0)).all()) else None
 
 

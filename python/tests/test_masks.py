@@ -24,6 +24,7 @@ RECOGNISED = {
     "not gt": lambda at: ~(torch.arange(KEYS)[None] > at[:, None]),
     "added": added,
     "where": lambda at: torch.where(torch.arange(KEYS)[None] <= at[:, None], 0.0, float("-inf")),
+    "of f16's lowest": lambda at: torch.where(torch.arange(KEYS)[None] <= at[:, None], 0.0, -65504.0).bfloat16(),
     "of heads": lambda at: (torch.arange(KEYS)[None] <= at[:, None]).expand(1, 4, 1, KEYS),
     "masked_fill": lambda at: torch.zeros(1, KEYS).masked_fill(torch.arange(KEYS)[None] > at[:, None], float("-inf")),
 }
@@ -34,6 +35,7 @@ OTHERS = {
     "one key less": lambda at: (torch.arange(KEYS)[None] <= at[:, None]) & (torch.arange(KEYS) != 5),
     "other numbers": lambda at: (torch.arange(KEYS) * 2)[None] <= at[:, None],
     "of one head": lambda at: (torch.arange(KEYS)[None] <= at[:, None]) | (torch.arange(4)[:, None] == 2),
+    "a penalty": lambda at: torch.where(torch.arange(KEYS)[None] <= at[:, None], 0.0, -100.0),
     "a bias": lambda at: (torch.arange(KEYS)[None] <= at[:, None]).float(),
     "no comparison": lambda at: (torch.arange(KEYS)[None] - at[:, None]).clamp(0, 1).bool().logical_not(),
 }
