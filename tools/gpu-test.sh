@@ -8,7 +8,8 @@
 #   tools/gpu-test.sh [--log FILE] [--bin DIR] [--sample N] [--numpy N] [--sanitize]
 #
 # Kernels of users run where they were written before, since that needs Clang: tests/e2e/cuda_test.py --macoc build/bin/macoc --write
-# BIN/../cuda. The applications of examples/host run where they were built: in BIN/../host.
+# BIN/../cuda. The applications of examples/host run where they were built: in BIN/../host. The Python package is tested over the library
+# in BIN/../lib.
 #
 # --bin: where maco-run, maco-device-test and fuzz-graphs are (default: build/bin and build/tests, else build-gpu/bin); nothing is built
 # here.
@@ -111,6 +112,9 @@ if [[ -d $host ]]; then
 else
   run "applications" bash -c 'echo "not tested here: there are none in BIN/../host"; exit 77'
 fi
+library=$bin/../lib
+[[ -d $library ]] || library=$bin
+run "Python package" python3 python/tests/gpu.py "$library"
 # As a user would: checked, then timed. Ranks share GPUs where there are too few.
 for graph in tp_mlp.json llama70b_mlp_tp8.maco decode_layer.maco; do
   run "maco-run $graph" "$bin/maco-run" examples/graphs/$graph --device cuda --ranks-per-gpu "$(spread $graph)" --check --bench 200
