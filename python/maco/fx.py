@@ -218,7 +218,9 @@ class _Versions:
         key = ("dims", *dims.values())
         run_dims = self.made.get(key)
         if run_dims is None:
-            plan = Plan(self.gm, self.options, self.static, dims=dims, places=self._texts())
+            # Where the maximum is twice the one before it, sizes are near to it, whatever the first call's was.
+            usual = {symbol: dims[symbol] for symbol, one in self.symbols.items() if not one.largest}
+            plan = Plan(self.gm, self.options, self.static, dims=dims, places=self._texts(), usual=usual)
             run_dims = plan.compile()
             self.made[key] = run_dims
             self.plan = plan

@@ -82,8 +82,10 @@ class Plan:
         known: Mapping[Any, int] | None = None,
         dims: Mapping[Any, int] | None = None,
         places: Mapping[Any, str] | None = None,
+        usual: Mapping[Any, int] | None = None,
     ) -> None:
         self.gm = gm
+        self.usual = usual or {}
         self.known = known or {}
         self.dims = dims or {}
         # The same names on all ranks, and in all graphs.
@@ -139,6 +141,8 @@ class Plan:
 
     def typical(self, symbol: Any) -> int:
         """The size that the compiler chooses for."""
+        if symbol in self.usual:
+            return self.usual[symbol]
         hints = {one: value for node in self.placeholders for one, value in _hints(node.meta.get("val"))}
         rounded = 1 << max(0, hints.get(symbol, self.dims[symbol]) - 1).bit_length()
         return min(rounded, self.dims[symbol])
