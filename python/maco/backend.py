@@ -42,8 +42,8 @@ def options_of(options: Mapping[str, Any] | None = None, **more: Any) -> Options
     for key in told:
         if key not in OPTIONS:
             near = difflib.get_close_matches(str(key), OPTIONS, n=1)
-            hint = f"did you mean '{near[0]}'? " if near else ""
-            raise Error(f"the backend 'maco' has no option '{key}'; {hint}It has {', '.join(OPTIONS)}")
+            hint = f"did you mean '{near[0]}'? It" if near else "it"
+            raise Error(f"the backend 'maco' has no option '{key}'; {hint} has {', '.join(OPTIONS)}")
     for key in ("strict", "dynamic"):
         if not isinstance(told.get(key), (bool, type(None))):
             raise TypeError(f"'{key}' is True or False, not {told[key]!r}")
@@ -70,14 +70,17 @@ def maco_backend(gm: GraphModule, example_inputs: Sequence[Any], *, options: Map
     try:
         if (mode := more.pop("mode", None)) not in (None, "default"):
             raise Error(f"the mode '{mode}' is one of Inductor's; the backend 'maco' has none, but options: {', '.join(OPTIONS)}")
-        own = options_of(options, **more)
+        try:
+            own = options_of(options, **more)
+        except TypeError as error:
+            return _raising(error)
         _count_compilation()
         return _aot(own)(gm, example_inputs)
     except Error as error:
         return _raising(error)
 
 
-def _raising(error: Error) -> Callable[..., Any]:
+def _raising(error: Exception) -> Callable[..., Any]:
     """Raises at its calls: torch would wrap what a backend raises."""
 
     def fail(*_: Any) -> Any:

@@ -82,7 +82,8 @@ def trace(words: Sequence[str]) -> int:
         print("maco trace GRAPH [-o trace.json] [options of maco run]\nmaco trace PROGRAM.py [-o trace.json] [arguments of the program]")
         return 0 if words else 2
     rest, file = list(words), "trace.json"
-    at = next((i for i, word in enumerate(rest[:2]) if word in ("-o", "--output")), None)
+    own = 2 if any(word.endswith(".py") for word in rest[:3]) else len(rest)  # a program has words of its own
+    at = next((i for i, word in enumerate(rest[:own]) if word in ("-o", "--output")), None)
     if at is not None:
         if len(rest) < at + 2:
             print("maco trace: -o takes a file", file=sys.stderr)

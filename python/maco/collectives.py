@@ -17,6 +17,7 @@ Keywords that collectives have in common:
 from __future__ import annotations
 
 import difflib
+import operator
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -399,8 +400,9 @@ def broadcast(
 ) -> Any:
     """x of rank `root`. The other ranks give a tensor of the same shape and dtype."""
     x = _tensor(x, "broadcast")
+    root = _integer(root, "root")
     told, name = _attributes("broadcast", priority, overlap_group, use_ring, overlap_with_next), _name(group)
-    return _begin(x, async_op, lambda one: torch.ops.maco.broadcast(one, int(root), name, told))
+    return _begin(x, async_op, lambda one: torch.ops.maco.broadcast(one, root, name, told))
 
 
 def barrier(group: GroupLike = None) -> None:
@@ -488,15 +490,22 @@ def _shape(shape: Any) -> tuple[int, ...]:
     return extents
 
 
+def _integer(value: Any, what: str) -> int:
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{what} is an integer, not {type(value).__name__}") from None
+
+
 def _peer(rank: Any, group: groups.Group, what: str) -> int:
-    at = int(rank.__index__())
+    at = _integer(rank, what)
     if not 0 <= at < group.size:
         raise Error(f"{what} is {at}, but there are {group.size} ranks, from 0 to {group.size - 1}")
     return at
 
 
 def _tag(tag: Any) -> int:
-    return int(tag.__index__())
+    return _integer(tag, "tag")
 
 
 def _checked(x: Tensor, shape: Sequence[int] | None, dtype: Any) -> Tensor:

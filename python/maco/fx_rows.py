@@ -287,7 +287,8 @@ def _gathered(lo: Lowering, node: Node, table: Ref, ids: Any, kind: str) -> Dens
     count = table.shape[0]
     static(table.shape, "a table")
     known = lo.refs.get(ids)
-    if isinstance(known, Ref) and known.dtype is DType.i32:
+    # An index may be negative; i64 that MACO computes can't be, positions of argmax.
+    if isinstance(known, Ref) and known.dtype is DType.i32 and (kind == "ids" or ids.meta["val"].dtype is torch.int64):
         numbers: Ref = known
     else:
         numbers = lo.outside(ids, (kind, count))
@@ -308,7 +309,7 @@ def _embedding(lo: Lowering, node: Node) -> Any:
 def _index_select(lo: Lowering, node: Node) -> Any:
     if node.args[1] != 0:
         raise Unsupported("indices of another axis than the first")
-    return _gathered(lo, node, lo.ref(node.args[0]), node.args[2], "index")
+    return _gathered(lo, node, lo.ref(node.args[0]), node.args[2], "ids")
 
 
 @lowers(aten.index.Tensor)

@@ -42,9 +42,11 @@ class _Where(NamedTuple):
 
 
 def _caller() -> _Where:
-    """The first frame outside of this package."""
+    """The first frame outside of this package, and of PyTorch, whose frames stand between for what it doesn't trace and its operators."""
     frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+    torch = getattr(sys.modules.get("torch"), "__file__", None)
+    inside = (_PACKAGE, os.path.dirname(torch) + os.sep) if torch else (_PACKAGE,)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(inside):
         frame = frame.f_back
     return _Where(frame.f_code.co_filename, frame.f_lineno)
 
@@ -292,6 +294,8 @@ class Graph(Ops):
         `collectives` are texts of collectives that ops may name as their `algorithm`. Raises `maco.GraphError`, whose diagnostics have
         lines and columns of the text. The graph can't be built further.
         """
+        if not isinstance(text, str):
+            raise TypeError(f"a graph is parsed from a string, not a {type(text).__name__}; Graph.read() takes files")
         graph = cls.__new__(cls)
         graph._where = _caller()
         graph._restore(text, name or "<graph>", list(collectives))

@@ -545,6 +545,9 @@ def _leave(store: Any, rank: int, size: int, pid: int) -> None:
     """At exit: rank 0, in whose process the store is, stays until the others have left or ended, or for a minute."""
     if pid != os.getpid():
         return
+    for group in list(_state.made.values()):
+        if group._board:
+            group._board.leave()
     liveness = _state.liveness.get(id(store))
     with contextlib.suppress(RuntimeError):
         if rank:

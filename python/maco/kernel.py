@@ -245,6 +245,7 @@ class Session:
         self._device = chosen
         self._lock = threading.Lock()
         self._broken = ""
+        self._moved = False  # memory was bound, and not looked at together since
         self._torch_gpus: dict[int, int] = {}  # of ranks that have tensors of torch's
         self._stream = (ctypes.c_void_p * 1)()  # of `_launch_placed`, as the next
         self._error = ctypes.c_void_p()
@@ -318,6 +319,7 @@ class Session:
         check(memory, name, dtype=info.dtype, shape=info.shape, device=self._device, index=index, writable=written)
         self._call("maco_session_bind", at, _name(name), memory.address, memory.bytes, waits=self._device == "cuda")
         self._replace((at, name), memory)
+        self._moved = True
         torch = sys.modules.get("torch")
         if self._device == "cuda" and torch is not None and isinstance(memory.keep, torch.Tensor):
             self._torch_gpus[at] = memory.index
@@ -387,7 +389,9 @@ class Session:
         `maco.LaunchError` if the launch was stopped, by a time-out or an index out of range; the session can run again then.
         """
         prepare()
-        given, count = _numbers({**(values or {}), **named})
+        if self._moved:
+            self._check_apart()
+        given, count = _numbers(_merged(values, named))
         self._call("maco_session_run", given, count, waits=True)
         self._handle.keep.pop("replaced", None)
 
@@ -400,7 +404,9 @@ class Session:
         values raise `maco.Error` at once; a launch that fails raises at the next `launch` or `wait`.
         """
         prepare()
-        merged = {**values, **named} if values else named
+        if self._moved:
+            self._check_apart()
+        merged = _merged(values, named)
         placed = {name: value for name, value in merged.items() if type(value) is not int and _is_memory(value)}
         numbers = {name: value for name, value in merged.items() if name not in placed} if placed else merged
         given, count = _numbers(numbers) if numbers else (None, 0)
@@ -430,7 +436,9 @@ class Session:
 
     def bench(self, launches: int, values: Values | None = None, /, **named: int) -> float:
         """The median microseconds of so many launches behind some to warm up, of the slowest rank."""
-        given, count = _numbers({**(values or {}), **named})
+        if self._moved:
+            self._check_apart()
+        given, count = _numbers(_merged(values, named))
         microseconds = ctypes.c_double()
         self._call("maco_session_bench", given, count, operator.index(launches), ctypes.byref(microseconds), waits=True)
         return microseconds.value
@@ -512,6 +520,21 @@ class Session:
                 _native.library().maco_session_stop(own)
 
             return _native.interruptible(work, last=self._handle.done, stop=stop, interrupted=self._break)
+
+    def _check_apart(self) -> None:
+        """Raises `maco.Error` if tensors of a rank share bound memory of which one is written."""
+        bound: list[tuple[int, int, int, str]] = []
+        for key, memory in self._handle.keep.items():
+            if isinstance(memory, Memory) and memory.bytes and key[1] in self._tensors:
+                bound.append((key[0], memory.address, memory.address + memory.bytes, key[1]))
+        bound.sort()
+        for i, (rank, _, end, name) in enumerate(bound):
+            for other_rank, begin, _, other in bound[i + 1 :]:
+                if other_rank != rank or begin >= end:
+                    break
+                if any(self._tensors[one].kind in ("state", "output") for one in (name, other)):
+                    raise Error(f"'{name}' and '{other}' of rank {rank} are bound to memory that overlaps, and a launch writes it")
+        self._moved = False
 
     def _break(self) -> None:
         self._broken = "the session was interrupted by Ctrl-C and can't be used any more; open another"
@@ -634,6 +657,14 @@ def _is_memory(value: Any) -> bool:
     if isinstance(value, int):
         return False
     return hasattr(value, "__dlpack__") or hasattr(value, "__cuda_array_interface__")
+
+
+def _merged(values: Values | None, named: Mapping[str, Any]) -> Mapping[str, Any]:
+    if values is None:
+        return named
+    if not isinstance(values, Mapping):
+        raise TypeError(f"values of dims and scalars are keywords or a mapping by name, not a {type(values).__name__}")
+    return {**values, **named} if values else named
 
 
 def _numbers(values: Mapping[str, Any]) -> tuple[Any, int]:

@@ -23,6 +23,7 @@ _HEAD = struct.Struct("<qqII")  # meetings, generation, bytes of text, checksum
 _ENTRY = 512
 _SLOT = 2 * _ENTRY  # of the last meeting and the one before, which another rank may not have read yet
 _FAILED = "\0"
+_LEFT = 2**62  # in place of a count: comes to no meeting any more
 
 cancelled = threading.Event()
 """While it is set, meetings in other threads than the main one end with an error."""
@@ -170,7 +171,9 @@ class Board:
                 ended = self.liveness.ended() if self.liveness else set()
                 for rank in missing:
                     # It may have come before it ended.
-                    if rank in ended and self._count_of(rank) < self.count:
+                    count = self._count_of(rank)
+                    left = count == _LEFT and self._read(rank, self.count) is None
+                    if left or (rank in ended and count < self.count):
                         raise Error(f"the process of rank {rank} has ended, and rank {self.rank} {_shown(text)} with it")
                 if now - begin > timeout:
                     found = self._read(missing[0], self._count_of(missing[0]))
@@ -189,6 +192,10 @@ class Board:
         """Comes to the next meeting without waiting, to say that this rank failed."""
         self.count += 1
         self._publish(_FAILED + why)
+
+    def leave(self) -> None:
+        """Comes to no meeting any more, while the process is still there."""
+        _HEAD.pack_into(self._memory, self.rank * _SLOT + (self.count + 1) % 2 * _ENTRY, _LEFT, 0, 0, 0)
 
     def close(self) -> None:
         """Lets go of the memory."""

@@ -34,6 +34,7 @@ class CommHandle:
         self._phase = phase
         self._kind = kind
         self._x: torch.Tensor | CommHandle = x
+        self._taken = (x.shape, x.dtype, x.device)
         self._words = words
         self.shape = shape
         """The shape of the result."""
@@ -53,6 +54,14 @@ class CommHandle:
     def wait(self) -> torch.Tensor:
         """The same as `result()`."""
         return self.result()
+
+    def _unchanged(self) -> None:
+        shape, dtype, device = self._taken
+        if (self._x.shape, self._x.dtype, self._x.device) != self._taken:
+            now = f"{self._x.dtype}{list(self._x.shape)} on {self._x.device}"
+            raise Error(
+                f"a tensor of phase '{self._phase.name}' was {dtype}{list(shape)} on {device}, and is {now}: only its contents may change"
+            )
 
     def _arguments(self) -> list[Any]:
         """What stands behind the operand in a call of `torch.ops.maco`."""
@@ -178,6 +187,8 @@ class CommScheduler:
         """Runs all phases once; results are in the handles then. On GPUs it is put on torch's current stream."""
         with self._lock:
             self.compile()
+            for call in self._calls:
+                call._unchanged()
             results: dict[int, torch.Tensor] = {}
             if self._program is not None:
                 given: dict[str, Any] = {}

@@ -280,6 +280,10 @@ def test_options_are_checked():
         maco.compile(lambda x: x, overlap="agressive")
     with pytest.raises(TypeError, match="strict"):
         maco.compile(lambda x: x, strict="yes")
+    with pytest.raises(TypeError, match="^'strict' is True or False, not 'yes'"):
+        torch.compile(lambda x: x + 2, backend="maco", options={"strict": "yes"})(x)
+    with pytest.raises(maco.Error, match="no option 'mode'; it has strict"):
+        maco.compile(lambda x: x, mode="reduce-overhead")
     with pytest.raises(maco.Error, match="at least 1"):
         maco.compile(lambda x: x, min_ops=0)
     with pytest.raises(TypeError, match="module, a function"):

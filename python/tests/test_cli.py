@@ -80,6 +80,9 @@ def test_traces(tmp_path):
     assert ran.returncode == 3 and "['--mine'] 32.0" in ran.stdout, ran.stderr
     assert "Operation" in ran.stdout and '"X"' in trace.read_text()
     assert command("trace", str(tmp_path / "none.py")).returncode == 2
+    trace.unlink()
+    ran = command("trace", str(tmp_path / "g.maco"), "--device=cpu", "-o", str(trace))
+    assert ran.returncode == 0 and trace.is_file(), ran.stderr
     assert command("trace", "g.maco", "-o").returncode == 2
     assert command("trace", "-o", str(trace)).returncode == 2
     ran = command("trace", "-o", str(trace), str(tmp_path / "g.maco"), "--device=cpu")

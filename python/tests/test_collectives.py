@@ -389,13 +389,14 @@ def test_ranks_that_call_different_things_are_told():
     assert ranks.run(2, differ) == [11, 11]
 
 
-def one_leaves():
+def one_leaves(which):
     maco.allreduce(torch.ones(2))
-    if maco.get_rank() == 1:
+    if maco.get_rank() == which:
         return ""
     begin = time.monotonic()
-    with pytest.raises(maco.Error, match="the process of rank 1 has ended") as error:
-        maco.allreduce(torch.ones(2))
+    for _ in range(2):
+        with pytest.raises(maco.Error, match=f"the process of rank {which} has ended") as error:
+            maco.allreduce(torch.ones(2))
     assert time.monotonic() - begin < 30
     return str(error.value)
 
@@ -410,8 +411,9 @@ def one_dies():
     os._exit(7)
 
 
-def test_a_rank_that_has_left_is_missed():
-    assert "rank 1" in ranks.run(2, one_leaves)[0]
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_rank_that_has_left_is_missed(which):
+    assert f"rank {which}" in ranks.run(2, one_leaves, which)[1 - which]
 
 
 def test_a_rank_that_dies_is_missed():
@@ -471,6 +473,12 @@ def test_wrong_words_and_types():
         maco.allreduce(x, use_ring=1)
     with pytest.raises(TypeError, match="overlap_with"):
         maco.allreduce(x, overlap_with=1)
+    with pytest.raises(TypeError, match="root is an integer, not float"):
+        maco.broadcast(x, root=0.5)
+    with pytest.raises(TypeError, match="dst is an integer, not str"):
+        maco.send(x, dst="0")
+    with pytest.raises(TypeError, match="tag is an integer, not str"):
+        maco.send(x, dst=0, tag="a")
     with pytest.raises(TypeError, match=r"allreduce\(\) takes a torch.Tensor, not a list"):
         maco.allreduce([1.0])
     with pytest.raises(maco.Error, match="MACO has no ring for 'alltoall'"):

@@ -110,6 +110,16 @@ def test_products_and_rows():
     agree(run, a, w, v, i, launches=1)
 
 
+def test_negative_rows():
+    w, i = torch.randn(5, 4), torch.tensor([0, 1, 4], dtype=torch.int32)
+    agree(lambda w, i: (w[i - 1] * 2,), w, i, launches=1)
+    agree(lambda w: (w[w.argmax(0)] * 2,), w, launches=1)
+    with pytest.raises(IndexError):
+        w.index_select(0, i.long() - 1)
+    with pytest.raises(maco.LaunchError, match="index -1 is outside"):
+        maco.compile(lambda w, i: w.index_select(0, i))(w, i.long() - 1)
+
+
 def test_movement():
     q, a = torch.randn(2, 3, 4, 8), torch.randn(2, 3, 8)
 

@@ -306,6 +306,8 @@ def test_parse_and_read(tmp_path):
     assert maco.Graph.read(tmp_path / "g.maco").text(canonical=True) == g.text(canonical=True)
     with pytest.raises(maco.Error, match="'/nowhere' can't be read: .*No such file"):
         maco.Graph.read("/nowhere")
+    with pytest.raises(TypeError, match="parsed from a string, not a PosixPath; Graph.read"):
+        maco.Graph.parse(tmp_path)
     with pytest.raises(maco.GraphError) as raised:
         maco.Graph.parse(text.replace("allreduce", "alreduce"), "my.maco")
     one = raised.value.diagnostics[0]

@@ -268,6 +268,9 @@ def test_dims_and_scalars():
         assert raised.value.code is maco.ErrorCode.INVALID_ARGUMENT
     with pytest.raises(TypeError, match="'pos' is an integer, not a float"):
         s.run(pos=1.0)
+    for call in (s.run, lambda value: s.launch(None, value), lambda value: s.bench(1, value)):
+        with pytest.raises(TypeError, match="keywords or a mapping by name, not a int"):
+            call(3)
     assert s.bench(2, pos=0) > 0
 
 
@@ -468,3 +471,20 @@ def test_profile_ended_and_order():
             session.profile()
     with pytest.raises(maco.Error, match="in an order have no times"):
         maco.Session(kernel, order=7, profile=True)
+
+
+def test_memory_that_is_written_is_nobody_elses():
+    g = maco.Graph("apart")
+    a, b = (g.input(name, "f32", [4, 8]) for name in "ab")
+    g.output("y", a + b)
+    memory = np.arange(64, dtype=np.float32).reshape(8, 8)
+    with maco.Session(g.compile(target="cpu")) as s:
+        s.bind("a", memory[:4])
+        s.bind("b", memory[:4])  # only read
+        s.bind("y", memory[2:6])
+        for call in (s.run, s.launch, lambda: s.bench(1)):
+            with pytest.raises(maco.Error, match="'y' of rank 0 are bound to memory that overlaps"):
+                call()
+        s.bind("y", memory[4:])
+        s.run()
+        np.testing.assert_array_equal(memory[4:], 2 * memory[:4])

@@ -236,6 +236,20 @@ def test_an_output_of_another_shape_is_told_at_its_op():
     assert found.value.diagnostics[0].file == __file__
 
 
+def test_an_error_of_the_settings_is_told_where_the_user_compiles():
+    pytest.importorskip("torch")
+    (x,) = arrays((4, 8))
+    config = maco.SMConfig(8)
+    config.assign_role((0, 4), maco.Role.COMPUTE, task_types=["matmul"])
+    kernel = maco.PersistentKernel(sm_config=config)
+    a, out = kernel.register_tensor(x, name="x"), kernel.register_output((4, 8), "f32", "out")
+    with kernel.task_graph() as graph:
+        graph.relu(a, output=out)
+    with pytest.raises(maco.GraphError, match="takes 'relu'") as found:
+        kernel.compile()
+    assert found.value.diagnostics[0].file == __file__
+
+
 def test_an_output_that_no_op_makes_and_a_graph_without_ops_are_errors():
     (x,) = arrays((4, 8))
     kernel = maco.PersistentKernel()

@@ -126,6 +126,19 @@ def test_wrong_calls():
         maco.CommScheduler(num_sms="4")
 
 
+def test_a_tensor_of_another_shape_is_an_error():
+    with maco.CommScheduler() as scheduler:
+        x = torch.ones(4, 4)
+        handle = scheduler.phase("a").allreduce(x)
+        scheduler()
+        x.resize_(2, 2)
+        with pytest.raises(maco.Error, match=r"phase 'a' was torch.float32\[4, 4\] on cpu, and is torch.float32\[2, 2\]"):
+            scheduler()
+        x.resize_(4, 4).fill_(3)
+        scheduler()
+        assert torch.equal(handle.result(), x)
+
+
 def test_it_does_not_grow_when_compiled():
     with maco.CommScheduler() as scheduler:
         phase = scheduler.phase("a")
