@@ -154,10 +154,12 @@ const Machine* cpu_with(const Machine& usual, int32_t sms) {
   static std::mutex mutex;
   static std::map<int32_t, Machine> made;
   const std::lock_guard lock(mutex);
-  Machine& machine = made.try_emplace(sms, usual).first->second;
-  machine.sms = sms;
-  machine.sms_source = kCpuSms;
-  return &machine;
+  const auto [found, is_new] = made.try_emplace(sms, usual);
+  if (is_new) {
+    found->second.sms = sms;
+    found->second.sms_source = kCpuSms;
+  }
+  return &found->second;
 }
 
 }  // namespace

@@ -720,17 +720,15 @@ Status CpuSessionImpl::launch(const LaunchValues& values, const LaunchAddresses&
   set_running(true);
   Status ran = run();
   const bool stopped_by_caller = set_running(false);
+  // Also where the kernel had ended: its ranks may have been told nevertheless.
+  if (stopped_by_caller) needs_reset_ = true;
   slowest_us_ =
       std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
   if (!ran && !options_.group) return ran;
   ++epoch_;
   std::string story = checker_ ? checker_->findings() : ran.message;
   if (!damage_.empty()) story += (story.empty() ? "" : "\n") + damage_;
-  // Also where the kernel had ended: its ranks may have been told nevertheless.
-  if (stopped_by_caller) {
-    needs_reset_ = true;
-    story += (story.empty() ? "" : "\n") + std::string(kStoppedByCaller);
-  }
+  if (stopped_by_caller) story += (story.empty() ? "" : "\n") + std::string(kStoppedByCaller);
   return conclude(values, std::move(story));
 }
 

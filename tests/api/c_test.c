@@ -150,6 +150,11 @@ static void test_run(void) {
     CHECK(!maco_compile(graph, &compile, &error));
     CHECK(failed(&error, MACO_INVALID_ARGUMENT, "size"));
   }
+  // A board has its target.
+  const maco_compile_options of_board = {.size = sizeof of_board, .board = "cpu"};
+  maco_kernel* other_kernel = maco_compile(graph, &of_board, &error);
+  CHECK(other_kernel && strcmp(maco_kernel_target(other_kernel), "cpu") == 0);
+  maco_kernel_free(other_kernel);
   maco_graph_free(graph);
 
   CHECK(maco_kernel_world(kernel) == 2 && maco_kernel_tensors(kernel) == 3);

@@ -2,7 +2,9 @@
 #include "compiler/cost/machine.h"
 #include "compiler/cost/model.h"
 
+#include <cstdlib>
 #include <set>
+#include <string>
 
 #include "tests/catch.h"
 
@@ -59,6 +61,27 @@ TEST_CASE("what isn't a machine is told by name") {
   CHECK(said("sm_1", "h200") == "error: unknown target 'sm_1'; did you mean 'sm_120'?\n");
   CHECK(said("sm_80", "h200") == "error: board 'h200' has GPUs of target 'sm_90a', not 'sm_80'\n");
   CHECK(said("sm_80", "a10") == "error: unknown board 'a10'; did you mean 'a40'?\n");
+}
+
+TEST_CASE("MACO_CPU_SMS says how many SMs the CPU target has") {
+  const int32_t usual = cost::find_board("cpu")->sms;
+  setenv(cost::kCpuSms, "128", 1);
+  ir::Diagnostics d;
+  CHECK(cost::find_machine("cpu", "", d)->sms == 128);
+  CHECK(cost::find_machine("cpu") == cost::find_board("cpu"));
+  CHECK(cost::find_machine("sm_90a", "", d)->sms == 132);
+  for (const char* wrong : {"0", "1025", "8 SMs", "-1"}) {
+    setenv(cost::kCpuSms, wrong, 1);
+    ir::Diagnostics said;
+    CHECK(!cost::find_machine("cpu", "", said));
+    CHECK(said.render() == std::string("error: MACO_CPU_SMS is '") + wrong +
+                               "', but must be a number from 1 to 1024\n");
+    CHECK(cost::find_machine("sm_90a", "", said));
+  }
+  setenv(cost::kCpuSms, "", 1);
+  CHECK(cost::find_machine("cpu", "", d)->sms == usual);
+  unsetenv(cost::kCpuSms);
+  CHECK(cost::find_machine("cpu", "", d)->sms == usual);
 }
 
 }  // namespace
