@@ -24,7 +24,6 @@ LONG = (
     "test_context",
     "test_distributed",
     "test_docs_python",
-    "test_dynamic",
     "test_examples",
     "test_fx",
     "test_mscclpp",

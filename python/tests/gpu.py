@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The Python package on the GPUs of this machine: tests that need one, and the examples, on one GPU and by torchrun on all.
+"""The Python package on the GPUs of this machine: tests that need one, and the examples, on one GPU and by torchrun on two.
 
     gpu.py LIBRARY     the file libmaco.so, or its folder
 
@@ -14,11 +14,14 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-# They run macoc, or need no GPU.
+# One runs macoc, which isn't there; the other takes two GPUs in one process, or none.
 WITHOUT = {"first_steps.py", "own_collective.py"}
 
 
 def main() -> int:
+    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
+        print(__doc__)
+        return 2
     library = Path(sys.argv[1])
     if importlib.util.find_spec("torch") is None or importlib.util.find_spec("pytest") is None or not library.exists():
         print(f"not tested here: PyTorch, pytest or {library} is missing")
@@ -57,7 +60,7 @@ def main() -> int:
             continue
         commands = [[sys.executable, str(example)]]
         if gpus > 1:
-            commands.append([sys.executable, "-m", "torch.distributed.run", f"--nproc_per_node={gpus}", str(example)])
+            commands.append([sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", str(example)])
         for command in commands:
             code, said = run(command, 120)
             print(f"$ {' '.join(command[1:])}\n{said}")

@@ -248,7 +248,7 @@ def close(got, want, what):
 
 
 def check(seed, dynamic=False, **options):
-    """Compiles the case of a seed and compares it with eager, forward and backward. Gives the report."""
+    """Compiles the case of a seed and compares it with eager, forward and backward. Gives the case."""
     try:
         import maco
     except ImportError:

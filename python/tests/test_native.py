@@ -108,11 +108,11 @@ def test_version():
 
 def test_import_takes_no_torch_no_numpy_and_no_library(python):
     ran = python(
-        "import sys, time; a = time.perf_counter(); import maco; b = time.perf_counter()\n"
+        "import sys, maco\n"
         "print([m for m in ('torch', 'numpy', 'ml_dtypes', 'typing_extensions') if m in sys.modules])\n"
-        "print(maco._native._library.dll); print(b - a < 0.3)"
+        "print(maco._native._library.dll)"
     )
-    assert ran.stdout.split("\n")[:3] == ["[]", "None", "True"], ran.stderr
+    assert ran.stdout.split("\n")[:2] == ["[]", "None"], ran.stderr
 
 
 def test_a_missing_library_says_what_to_do(python, tmp_path):

@@ -102,7 +102,7 @@ def test_kernels_from_before_the_block_are_seen(tmp_path):
         with pytest.raises(maco.Error, match="in use"), prof:
             pass
     kernel()
-    assert first == [] and inside == 1 or inside >= 1
+    assert first == [] and inside >= 1
     assert all(row["Runs"] == 2 and row["Time(ms)"] > 0 and 1 <= row["SM Usage"] <= 6 for row in prof.table)
     path = tmp_path / "trace.json"
     path.write_text("old" * 100000)
