@@ -22,7 +22,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, Union, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from . import groups, meeting
 from .errors import Error, Unavailable
@@ -304,9 +304,6 @@ def _begin(x: Tensor, async_op: bool, run: Callable[[Tensor], Tensor]) -> Any:
             return run(copied)
 
     return _queue.put(work)
-
-
-Result = Union["Tensor", Work]
 
 
 @overload

@@ -409,10 +409,6 @@ def _equal_parts(output: Any, input: Any, output_splits: Any, input_splits: Any,
     )
 
 
-def _create(store: Any, rank: int, size: int, timeout: timedelta) -> ProcessGroupMaco:
-    return ProcessGroupMaco(store, rank, size, timeout)
-
-
 # ---- the patch
 
 
@@ -423,9 +419,9 @@ class Patch:
         self.min_bytes = min_bytes
         self.max_bytes = max_bytes
 
-    def takes(self, x: torch.Tensor) -> bool:
-        """Whether a tensor is of a size that goes to MACO."""
-        size = x.numel() * x.element_size()
+    def takes(self, x: torch.Tensor, parts: int = 1) -> bool:
+        """Whether so many tensors like this are of a size that goes to MACO."""
+        size = parts * x.numel() * x.element_size()
         return size >= self.min_bytes and (self.max_bytes is None or size <= self.max_bytes)
 
     def __call__(self) -> None:
@@ -443,7 +439,7 @@ _patches: list[Patch] = []
 _originals: dict[str, Callable[..., Any]] = {}
 
 
-def _group_for(group: Any, *tensors: Any) -> Group | None:
+def _group_for(group: Any, *tensors: Any, parts: int = 1) -> Group | None:
     """The Group of a call that MACO takes: of all ranks, on plain tensors of the size that the last patch names."""
     if not _patches or not dist.is_initialized():
         return None
@@ -451,7 +447,7 @@ def _group_for(group: Any, *tensors: Any) -> Group | None:
         return None
     if not _plain(*tensors) or any(type(one) not in (torch.Tensor, torch.nn.Parameter) for one in tensors):
         return None
-    if not _patches[-1].takes(tensors[0]):
+    if not _patches[-1].takes(tensors[0], parts):
         return None
     return groups.default()
 
@@ -496,7 +492,7 @@ def _reduce_scatter_tensor_call(output: Any, input: Any, op: Any = dist.ReduceOp
 
 
 def _reduce_scatter_call(output: Any, input_list: Any, op: Any = dist.ReduceOp.SUM, group: Any = None, async_op: bool = False) -> Any:
-    own = _group_for(group, output)
+    own = _group_for(group, output, parts=len(input_list))
     fits = own is not None and _alike(list(input_list), output, own.size)
     reduce = _reducible(output, op) if fits else None
     if own is None or reduce is None:

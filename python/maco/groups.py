@@ -293,8 +293,8 @@ def init(backend: str | None = None, *, rank: int | None = None, world_size: int
     `backend`: how ranks on GPUs communicate: "auto" (the default, or what `config.set` says), "p2p" (peer memory, inside the kernel),
     "nccl" (its other name is "nccl_optimized") or "nvshmem"; "gloo": everything on the CPU target, tensors on GPUs by way of the host.
     Tensors on the CPU always run there. `rank` and `world_size` are those of torch.distributed where it is initialised, else those that
-    torchrun, MPI or Slurm put in the environment; given, they have precedence. `timeout`: how many seconds ranks wait for each other: 300
-    before a launch and 30 within one, if it isn't given.
+    torchrun, MPI or Slurm put in the environment; given, they have precedence over the environment. `timeout`: how many seconds ranks wait
+    for each other: 300 before a launch and 30 within one, if it isn't given.
 
     Raises `maco.Unavailable` where this machine lacks the backend, and `maco.Error` if it was called before with other arguments (the same
     again do nothing), or if not all ranks come.
@@ -322,10 +322,20 @@ def init(backend: str | None = None, *, rank: int | None = None, world_size: int
                 f"this process already is rank {_state.own.rank} of {_state.own.size}, since something was run before maco.init(); "
                 f"call maco.init() first, or maco.finalize() to begin anew"
             )
+        theirs = _torch_default()
+        if theirs is not None and rank is not None and (rank, world_size) != (theirs.rank(), theirs.size()):
+            raise Error(
+                f"init() was given rank {rank} of {world_size}, but torch.distributed has made this process rank {theirs.rank()} "
+                f"of {theirs.size()}"
+            )
         _check_available(asked)
         _state.arguments, _state.backend = arguments, asked
+        for one in config.changed:
+            one()
         try:
             default()
+            for group in _state.made.values():
+                _limit(group)
         except BaseException:
             _state.arguments = _state.backend = None
             raise
@@ -592,8 +602,11 @@ def find(name: str) -> Group:
         return found
     dist = sys.modules.get("torch.distributed")
     if dist is not None and dist.is_available() and dist.is_initialized():
+        theirs = None
         with contextlib.suppress(Exception):
-            return of(dist.distributed_c10d._resolve_process_group(name))
+            theirs = dist.distributed_c10d._resolve_process_group(name)
+        if theirs is not None:
+            return of(theirs)
     raise Error(f"there is no group '{name}' in this process")
 
 

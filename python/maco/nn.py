@@ -234,13 +234,14 @@ class TPLinear(Module):
         if world_size is not None and world_size != own.size:
             raise Error(f"world_size is {world_size}, but there are {own.size} ranks; start {world_size} processes, or leave it out")
         self.in_features, self.out_features, self.world_size = in_features, out_features, own.size
-        self._group = None if group is None else own
+        self._group = "" if group is None else own.name
         width = _share(in_features, own.size, "in_features")
         self.weight = torch.nn.Parameter(torch.randn(out_features, width, device=device, dtype=dtype))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[..., in_features / world] gives [..., out_features]."""
-        y: torch.Tensor = collectives.allreduce(torch.matmul(x, self.weight.T), overlap_with_next=True, group=self._group)
+        group = groups.find(self._group) if self._group else None
+        y: torch.Tensor = collectives.allreduce(torch.matmul(x, self.weight.T), overlap_with_next=True, group=group)
         return y
 
     def extra_repr(self) -> str:

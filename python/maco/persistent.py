@@ -34,13 +34,17 @@ class _Output:
         self.text, self.dtype = text, dtype
 
 
+_GROWING = ("_items", "_taken", "_values", "_lines", "_made", "_results", "_read", "_collectives", "_places", "_programs", "_limits")
+"""What a graph has that a block of a task graph adds to, and a block that fails leaves as it was."""
+
+
 class PersistentKernel:
     """Tensors, a task graph over them, and the kernel that it becomes: one launch a call.
 
     `world_size` and `rank` are this process's among those that run the kernel together; those of `maco.init` if they aren't given.
     `num_workers` SMs compute and `num_remote_schedulers` SMs communicate; the compiler chooses what isn't said. `sm_config` says it SM by
     SM instead. `num_local_schedulers` is 0: schedulers on the GPU come with the schedule 'dynamic', which this version hasn't.
-    `name` is the graph's, `timeout` how many seconds a launch may go on without progress.
+    `name` is the graph's, `timeout` how many seconds a launch may go on without progress, 30 or what `init` was told if it isn't given.
 
     It runs where its tensors are, and without any where MACO_DEVICE says, else on a GPU. Autograd records nothing of it.
     """
@@ -55,7 +59,7 @@ class PersistentKernel:
         sm_config: SMConfig | None = None,
         *,
         name: str = "persistent",
-        timeout: float = 30.0,
+        timeout: float | None = None,
     ) -> None:
         group = groups.default()
         self.world_size = group.size if world_size is None else _integer(world_size, "world_size", 1)
@@ -157,7 +161,7 @@ class PersistentKernel:
         graph = self._graph
         if graph._building:
             raise Error("the task graph is being built already")
-        kept = {key: getattr(graph, key).copy() for key in ("_items", "_taken", "_values", "_lines", "_made", "_results", "_read")}
+        kept = {key: getattr(graph, key).copy() for key in _GROWING}
         kinds = {name: value.kind for name, value in graph._values.items()}
         graph._building = True
         try:

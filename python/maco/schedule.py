@@ -116,7 +116,7 @@ class CommScheduler:
     same phases and calls in one order. Tensors are read when the scheduler runs: what is in them may change between runs.
     """
 
-    def __init__(self, num_sms: int | None = None, *, group: Any = None, timeout: float = 30.0) -> None:
+    def __init__(self, num_sms: int | None = None, *, group: Any = None, timeout: float | None = None) -> None:
         self._group: Group = groups.default() if group is None else groups.of(group)
         self._group_name = "" if group is None else self._group.name
         if num_sms is not None:
@@ -128,7 +128,6 @@ class CommScheduler:
         self._timeout = timeout
         self._phases: dict[str, Phase] = {}
         self._calls: list[CommHandle] = []
-        self._inside: list[CommHandle] = []  # those of the kernel
         self._program: Program | None = None
         self._compiled = False
         self._closed = False
