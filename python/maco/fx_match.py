@@ -306,12 +306,12 @@ def _written_attention(softmax: Node) -> bool:
         elif node.target in (aten.div.Tensor, aten.div.Scalar) and isinstance(node.args[1], (int, float)) and node.args[1]:
             scale /= node.args[1]
             node = node.args[0]
-        elif node.target is aten.add.Tensor and not node.kwargs and kind == "all":
+        elif node.target is aten.add.Tensor and not node.kwargs and kind == "all" and scale >= 1:
             found = mask_kind(node.args[1], queries, keys)  # type: ignore[arg-type]
             if found is None:
                 return False
             kind, node = found, node.args[0]
-        elif node.target is aten.masked_fill.Scalar and kind == "all" and _lowest(node.args[2]):
+        elif node.target is aten.masked_fill.Scalar and kind == "all" and _lowest(node.args[2], scale):
             hidden = constant(node.args[1])
             with _disable_current_modes():
                 found = None if hidden is None or hidden.dtype is not torch.bool else seen_kind(~hidden, queries, keys)
@@ -339,5 +339,5 @@ def _written_attention(softmax: Node) -> bool:
     return _replace_attention(second, q, k, v, kind == "causal", scale)  # type: ignore[arg-type]
 
 
-def _lowest(number: Any) -> bool:
-    return isinstance(number, (int, float)) and number < -1e4
+def _lowest(number: Any, scale: float) -> bool:
+    return isinstance(number, (int, float)) and number * scale < -1e4

@@ -287,8 +287,9 @@ def _clamp(lo: Lowering, node: Node) -> Any:
     if node.target is aten.clamp_min.default:
         high = None
     x: Ref = lo.ref(node.args[0])
-    bounds = [("maximum", low), ("minimum", high)]
-    bounds = [(kind, bound) for kind, bound in bounds if bound is not None and not (isinstance(bound, float) and math.isinf(bound))]
+    # The infinities that bound nothing; what others leave is left to torch.
+    given = [("maximum", low, -math.inf), ("minimum", high, math.inf)]
+    bounds = [(kind, bound) for kind, bound, none in given if bound is not None and not (isinstance(bound, float) and bound == none)]
     if not bounds:
         return unary(lo, "copy", x, shape, dtype)
     name = lo.name

@@ -198,6 +198,8 @@ def _reduce(lo: Lowering, node: Node) -> Any:
         shape, dtype = result_of(node)
     if packet is aten.mean and x.dtype not in FLOATS:
         raise Unsupported(f"the mean of {x.dtype}")
+    if packet is aten.sum and dtype not in FLOATS and x.dtype in FLOATS:
+        raise Unsupported("a sum of floats as integers")
     if packet is aten.sum and dtype in FLOATS and x.dtype not in FLOATS:
         x = converted(lo, x, DType.f32)
     return reduced(lo, {aten.amax: "max", aten.sum: "sum", aten.mean: "mean", aten.argmax: "argmax"}[packet], x, axes, shape, dtype, node)

@@ -56,7 +56,7 @@ class Kind:
         self.shape_only = False
         self.deferred = False
         self.view = False
-        self.changes: list[int] = []  # positions of operands that it changes
+        self.changes: list[tuple[int, str]] = []  # positions and names of operands that it changes
         self.returns = 0
         if schema is None:
             return
@@ -66,7 +66,7 @@ class Kind:
         self.shape_only = self.local and name in _SHAPE_ONLY
         self.view = func.is_view
         written = [one for one in schema.arguments if one.alias_info is not None and one.alias_info.is_write]
-        self.changes = [i for i, one in enumerate(schema.arguments) if one in written]
+        self.changes = [(i, one.name) for i, one in enumerate(schema.arguments) if one in written]
         self.returns = len(schema.returns)
         tags = set(func.tags)
         self.attention = attention = name.startswith(_ATTENTION) and "backward" not in name
@@ -125,9 +125,13 @@ def looks(func: Any) -> bool:
     return name in _LOOKS
 
 
-def changed_by(kind: Kind, args: Any) -> list[torch.Tensor]:
-    """The tensors that an op changes."""
-    return [args[at] for at in kind.changes if at < len(args) and isinstance(args[at], torch.Tensor)]
+def changed_by(kind: Kind, args: Any, kwargs: Any) -> list[torch.Tensor]:
+    """The tensors that an op changes, also by `out=` and in lists."""
+    found: list[torch.Tensor] = []
+    for at, name in kind.changes:
+        value = args[at] if at < len(args) else kwargs.get(name)
+        found += [one for one in (value if isinstance(value, (list, tuple)) else [value]) if isinstance(one, torch.Tensor)]
+    return found
 
 
 def drops(schema: Any, args: Any, kwargs: Any) -> bool:

@@ -151,7 +151,7 @@ class Recorder:
             if not tensors or kind.shape_only:
                 return self._plainly(func, args, kwargs)
             if not kind.deferred or not self._fits(kind, tensors, args, kwargs):
-                if self._concerned(kind, tensors, args):
+                if self._concerned(kind, tensors, args, kwargs):
                     self.flush()
                 return self._plainly(func, args, kwargs)
             for _ in range(2):
@@ -163,11 +163,11 @@ class Recorder:
             self._segment = Segment()
             return self._plainly(func, args, kwargs)
 
-    def _concerned(self, kind: Kind, tensors: Sequence[Any], args: Any) -> bool:
+    def _concerned(self, kind: Kind, tensors: Sequence[Any], args: Any, kwargs: Any) -> bool:
         """Whether what is written down has to run before an op does."""
         if not kind.local or not all(ordinary(one) for one in tensors):
             return True
-        changed = {id(one) for one in changed_by(kind, args)}
+        changed = {id(one) for one in changed_by(kind, args, kwargs)}
         return any(self._segment.touches(one, id(one) in changed) for one in tensors)
 
     def _fits(self, kind: Kind, tensors: Sequence[Any], args: Any, kwargs: Any) -> bool:
@@ -189,7 +189,7 @@ class Recorder:
             segment.device = tensors[0].device
             segment.stream = _stream(segment.device)
         own_args, own_kwargs = _referred(args, segment), _referred(kwargs, segment)
-        changed = changed_by(kind, args)
+        changed = changed_by(kind, args, kwargs)
         for one in changed:
             segment.change(one)
         if kind.view:

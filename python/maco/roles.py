@@ -130,7 +130,10 @@ class SMConfig:
         return sum(one.end - one.begin for one in self._ranges if one.role in roles)
 
     def __repr__(self) -> str:
-        parts = [f"[{one.begin}, {one.end}) {one.role.name}" for one in self._ranges]
+        parts = [
+            f"[{one.begin}, {one.end}) {one.role.name}" + (f" of {', '.join(one.tasks)}" if one.tasks is not None else "")
+            for one in self._ranges
+        ]
         return f"<maco.SMConfig of {self.total_sms} SMs: {', '.join(parts) or 'no roles'}>"
 
 

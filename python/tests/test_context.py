@@ -727,3 +727,12 @@ def differing():
 @pytest.mark.parametrize("world", [2, 3])
 def test_ranks_that_differ(world):
     assert all(ranks.run(world, differing))
+
+
+@pytest.mark.parametrize("change", [lambda a, x: torch.add(a, a, out=x), lambda a, x: torch._foreach_mul_([x], 7.0)], ids=["out", "a list"])
+def test_what_is_written_down_runs_before_its_operands_change(change):
+    a, x = torch.full((4,), 5.0), torch.ones(4)
+    with maco.auto_overlap():
+        y = x * 2 + 1
+        change(a, x)
+    assert y.tolist() == [3.0] * 4

@@ -386,3 +386,17 @@ def test_dry_compiles_nothing():
 @pytest.mark.parametrize("seed", [3, 11, 21])
 def test_random_modules(seed):
     random_modules.check(seed)
+
+
+def test_bounds_masks_and_sums_that_look_like_others():
+    hidden = torch.tensor([[False, True], [False, False]])
+    q, k, v = (torch.randn(1, 2, 8) for _ in range(3))
+    for function, given in (
+        (lambda x: x.clamp(min=float("inf")), [torch.randn(4, 8)]),
+        (lambda x: x.clamp(max=float("-inf")), [torch.randn(4, 8)]),
+        (lambda x: x.clamp(min=float("-inf"), max=1.0), [torch.randn(4, 8)]),
+        (lambda x: x.sum(-1, dtype=torch.int32), [torch.randn(4, 8) * 3]),
+        (lambda q, k, v: torch.softmax((q @ k.mT).masked_fill(hidden, -2e4) * 1e-4, -1) @ v, [q, k, v]),
+        (lambda q, k, v: torch.softmax((q @ k.mT).masked_fill(hidden, -1e9) * 0.5, -1) @ v, [q, k, v]),
+    ):
+        torch.testing.assert_close(maco.compile(function)(*given), function(*given))
