@@ -16,21 +16,41 @@ namespace maco::ir {
 
 namespace {
 
-constexpr BodyFunction kFunctions[] = {{"add", 2, true},
-                                       {"sub", 2, true},
-                                       {"mul", 2, true},
-                                       {"maximum", 2, true},
-                                       {"minimum", 2, true},
-                                       {"relu", 1, true},
+constexpr BodyFunction kFunctions[] = {{"add", 2, Takes::Integers},
+                                       {"sub", 2, Takes::Integers},
+                                       {"mul", 2, Takes::Integers},
+                                       {"div", 2},
+                                       {"pow", 2},
+                                       {"maximum", 2, Takes::Integers},
+                                       {"minimum", 2, Takes::Integers},
+                                       {"clamp", 3, Takes::Integers},
+                                       {"relu", 1, Takes::Integers},
                                        {"silu", 1},
                                        {"gelu", 1},
                                        {"gelu_tanh", 1},
                                        {"sigmoid", 1},
                                        {"tanh", 1},
                                        {"exp", 1},
+                                       {"log", 1},
+                                       {"sqrt", 1},
+                                       {"rsqrt", 1},
+                                       {"sin", 1},
+                                       {"cos", 1},
+                                       {"erf", 1},
+                                       {"neg", 1, Takes::Integers},
+                                       {"abs", 1, Takes::Integers},
                                        {"swiglu", 2},
-                                       {"cast", 1, true, true},
-                                       {"copy", 1, true, true}};
+                                       {"geglu", 2},
+                                       {"geglu_tanh", 2},
+                                       {"eq", 2, Takes::Bytes, true},
+                                       {"ne", 2, Takes::Bytes, true},
+                                       {"lt", 2, Takes::Bytes, true},
+                                       {"le", 2, Takes::Bytes, true},
+                                       {"gt", 2, Takes::Bytes, true},
+                                       {"ge", 2, Takes::Bytes, true},
+                                       {"where", 3, Takes::Bytes, false, true},
+                                       {"cast", 1, Takes::All},
+                                       {"copy", 1, Takes::All}};
 
 // Reads the grammar of body.h from left to right; the first error stays.
 class Parser {
@@ -189,17 +209,22 @@ std::string check_body(const Body& body, const std::vector<DType>& operands) {
   for (const BodyStep& s : body.steps) {
     const BodyFunction* f = find_body_function(s.function);
     MACO_CHECK(f, s.function);
+    if (f->chooses)
+      if (const auto t = arg_dtype(body, s.args[0], operands); t != DType::U8)
+        return fmt::format(
+            "the condition of '{}' is u8, not {}", f->name,
+            t ? fmt::format("{}; write ne(condition, value = 0)", name(*t)) : "a number");
     std::optional<DType> first;
-    for (const BodyArg& a : s.args) {
-      const auto t = arg_dtype(body, a, operands);
-      if (!t || f->any) continue;
-      if (!is_float(*t) && !f->integers)
+    for (size_t i = f->chooses ? 1 : 0; i < s.args.size(); ++i) {
+      const auto t = arg_dtype(body, s.args[i], operands);
+      if (!t || f->takes == Takes::All) continue;
+      if (!is_float(*t) && f->takes == Takes::Floats)
         return fmt::format("'{}' is not defined for {}; cast it to a float type first", f->name,
                            name(*t));
-      if (*t == DType::U8)
+      if (*t == DType::U8 && f->takes != Takes::Bytes)
         return fmt::format("'{}' is not defined for u8; cast it to i32 or a float type first",
                            f->name);
-      if (first && is_float(*first) != is_float(*t))
+      if (first && (is_float(*first) != is_float(*t) || (*first != *t && !is_float(*t))))
         return fmt::format("'{}' cannot mix {} and {}; cast one of them", f->name, name(*first),
                            name(*t));
       first = t;
@@ -258,9 +283,15 @@ std::string check_body(const BodyParam& param) {
 }
 
 bool computes_in_float(const Body& body, const BodyStep& s, const std::vector<DType>& operands) {
-  for (const BodyArg& a : s.args)
-    if (auto t = arg_dtype(body, a, operands)) return is_float(*t);
+  for (size_t i = find_body_function(s.function)->chooses ? 1 : 0; i < s.args.size(); ++i)
+    if (auto t = arg_dtype(body, s.args[i], operands)) return is_float(*t);
   return true;
+}
+
+bool gives_float(const Body& body, const BodyStep& s, const std::vector<DType>& operands) {
+  // 0 and 1 are the same in both.
+  return find_body_function(s.function)->truth ? is_float(s.dtype)
+                                               : computes_in_float(body, s, operands);
 }
 
 bool keeps_bits(const Body& body, const BodyStep& s, const std::vector<DType>& operands) {

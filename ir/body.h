@@ -2,7 +2,7 @@
 //
 //   t0 = copy(%0) : bf16; t1 = add(t0, %1) : bf16; t2 = mul(t1, value=0.5) : f32
 //
-// %i is operand i; a step may use operands, earlier steps and one constant; the last step is the
+// %i is operand i; a step may use operands, earlier steps and constants; the last step is the
 // result. A step computes in f32 (i32 for integers) and is rounded to the dtype behind its colon:
 // that of the tensor which had this value before fusion. So a body gives the same bits as its steps
 // would as ops of their own.
@@ -24,13 +24,18 @@
 
 namespace maco::ir {
 
-/// A function that a step can call. `integers`: also defined for i32. `any`: for every dtype (copy
-/// and cast only convert).
+/// Which arguments a function takes: floats; i32, too; i32 and u8, too; any without another word
+/// (copy and cast only convert).
+enum class Takes : uint8_t { Floats, Integers, Bytes, All };
+
+/// A function that a step can call. `truth`: it gives 0 or 1. `chooses`: its first argument is a
+/// condition, a u8, and the others are what `takes` says.
 struct BodyFunction {
   std::string_view name;
   int args = 1;
-  bool integers = false;
-  bool any = false;
+  Takes takes = Takes::Floats;
+  bool truth = false;
+  bool chooses = false;
 };
 /// nullptr if there is no such function.
 const BodyFunction* find_body_function(std::string_view name);
@@ -101,6 +106,8 @@ std::string check_body(const BodyParam& param);
 
 /// Whether step `s` computes in f32, else in i32.
 bool computes_in_float(const Body& body, const BodyStep& s, const std::vector<DType>& operands);
+/// Whether what it computes, before it is rounded, is an f32, else an i32.
+bool gives_float(const Body& body, const BodyStep& s, const std::vector<DType>& operands);
 /// Whether the step is its argument unchanged, the bits of a NaN included.
 bool keeps_bits(const Body& body, const BodyStep& s, const std::vector<DType>& operands);
 

@@ -14,7 +14,7 @@
 namespace maco::ir {
 
 /// Of the comment lines; a kernel of another one is refused.
-inline constexpr int kManifestVersion = 13;
+inline constexpr int kManifestVersion = 14;
 
 struct ManifestTensor {
   std::string name;

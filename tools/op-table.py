@@ -15,9 +15,10 @@ DTYPES = ["f32", "f16", "bf16", "f8e4m3", "f8e5m2", "i32", "u8"]
 
 def with_dtypes(kind, first, others):
     """The graph of `kind` with `first` as the dtype of its first tensor and `others` as that of the rest; ids and results stay i32. `cast`
-    is asked what it makes."""
+    is asked what it makes. A comparison's result and a condition stay u8."""
     made = json.loads(json.dumps(PLAIN[kind]))
-    for i, t in enumerate(made["tensors"].values()):
+    tensors = [t for t in made["tensors"].values() if t["dtype"] != "u8"]
+    for i, t in enumerate(tensors):
         if t["dtype"] != "i32" and not (kind == "cast" and t["kind"] == "input"):
             t["dtype"] = first if i == 0 else others
     if kind == "cast":

@@ -39,6 +39,7 @@ def one(kind, shapes, out, dtypes=None, out_dtype="f32", dims=None, scalars=None
 
 
 OPERAND = F = [8, 16]
+COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 
 def message(send, recv, first="send", world=2):
@@ -49,9 +50,12 @@ def message(send, recv, first="send", world=2):
 
 PLAIN = {
     "matmul": one("matmul", [[8, 16], [16, 16]], F),
-    **{k: one(k, [F, F], F) for k in ("add", "sub", "mul", "maximum", "minimum", "swiglu")},
-    **{k: one(k, [F], F) for k in ("relu", "silu", "gelu", "sigmoid", "tanh", "exp", "softmax", "copy", "allreduce", "alltoall",
-                                   "ring_shift")},
+    **{k: one(k, [F, F], F) for k in ("add", "sub", "mul", "div", "pow", "maximum", "minimum", "swiglu", "geglu")},
+    **{k: one(k, [F, F], F, out_dtype="u8") for k in COMPARISONS},
+    **{k: one(k, [F], F) for k in ("relu", "silu", "gelu", "sigmoid", "tanh", "exp", "log", "sqrt", "rsqrt", "sin", "cos", "erf", "neg",
+                                   "abs", "softmax", "copy", "allreduce", "alltoall", "ring_shift")},
+    "clamp": one("clamp", [F], F, min=-1, max=1),
+    "where": one("where", [F, F, F], F, dtypes={"a": "u8"}),
     "rmsnorm": one("rmsnorm", [F, [16]], F),
     "layernorm": one("layernorm", [F, [16], [16]], F),
     "rope": one("rope", [F], F, head_dim=8, position=0),

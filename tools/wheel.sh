@@ -4,7 +4,9 @@
 #   tools/wheel.sh [FOLDER]   the wheel goes to FOLDER, else to build/wheels
 #
 # The environment has nothing but the wheel; tests find what they need besides, such as pytest and PyTorch, in .venv, behind it.
-# `auditwheel repair` makes of the wheel one for other machines than those of this distribution.
+# tools/try-wheel.sh tries the wheel with other versions of Python and PyTorch. Of the wheel
+#   auditwheel repair --exclude 'libclang-cpp.so*' --exclude 'libLLVM.so*' build/wheels/maco-*.whl
+# makes one for other distributions, on which kernels of users need Clang's libraries.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

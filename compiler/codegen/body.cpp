@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "compiler/codegen/emitter.h"
@@ -43,6 +44,12 @@ std::string indented(std::string_view text) {
   return out;
 }
 
+// Functions whose result, of their first argument, is multiplied by the second.
+constexpr std::pair<std::string_view, std::string_view> kGated[] = {
+    {"swiglu", "silu"}, {"geglu", "gelu"}, {"geglu_tanh", "gelu_tanh"}};
+// Powers that are products and quotients.
+constexpr double kPowers[] = {-1, 2, 3, 4};
+
 std::string_view acc(bool is_float) { return is_float ? "float" : "i32"; }
 
 std::string expression(const ir::BodyStep& s, bool in_float) {
@@ -61,10 +68,13 @@ std::string expression(const ir::BodyStep& s, bool in_float) {
     const bool shorter = near && (name == "silu" || name == "gelu" || name == "gelu_tanh");
     return fmt::format("fn::{}{}", shorter ? "near_" : "", name);
   };
-  if (s.function == "swiglu")
-    return fmt::format("fn::mul({}({}), {})", function("silu"), args[0], args[1]);
-  return args.size() == 2 ? fmt::format("{}({}, {})", function(s.function), args[0], args[1])
-                          : fmt::format("{}({})", function(s.function), args[0]);
+  for (const auto& [gated, gate] : kGated)
+    if (s.function == gated)
+      return fmt::format("fn::mul({}({}), {})", function(gate), args[0], args[1]);
+  if (s.function == "pow" && s.args[1].kind == BodyArg::Kind::Constant)
+    for (const double power : kPowers)
+      if (s.args[1].constant == power) return fmt::format("fn::power<{}>({})", power, args[0]);
+  return fmt::format("{}({})", function(s.function), fmt::join(args, ", "));
 }
 
 // "ops::Full<bf16>": how the device finds an operand's element.
@@ -87,14 +97,16 @@ std::string apply_member(const ir::BodyParam& body) {
   for (size_t i = 0; i < steps.size(); ++i) {
     const ir::BodyStep& s = steps[i];
     const bool in_float = ir::computes_in_float(body.body, s, operands);
+    const bool gives_float = ir::gives_float(body.body, s, operands);
     const std::string e = expression(s, in_float);
     if (i + 1 == steps.size()) {
       statements.push_back(fmt::format("return {};", e));
-      result_float = in_float;
+      result_float = gives_float;
       continue;
     }
-    const bool keeps =
-        s.dtype == (in_float ? DType::F32 : DType::I32) || ir::keeps_bits(body.body, s, operands);
+    const bool keeps = s.dtype == (gives_float ? DType::F32 : DType::I32) ||
+                       ir::find_body_function(s.function)->truth ||
+                       ir::keeps_bits(body.body, s, operands);
     statements.push_back(
         fmt::format("{} t{} = {};", acc(ir::is_float(s.dtype)), i,
                     keeps ? e : fmt::format("round_to<{}>({})", device_type(s.dtype), e)));

@@ -244,7 +244,8 @@ void unknown_attr(BuildContext& c, const Raw& op, const std::string& kind, const
         other.push_back(def.kind);
     hint = own.empty() ? fmt::format("; '{}' has no attributes of its own", kind)
                        : fmt::format("; its attributes are {}", list_words(own, "and"));
-    if (other.size() == 1) hint += fmt::format("; '{}' is one of '{}'", e.key, other[0]);
+    if (!other.empty() && other.size() <= 2)
+      hint += fmt::format("; '{}' is one of {}", e.key, list_words(other, "and"));
   }
   c.error(e.key_loc, fmt::format("'{}' has no attribute {}{}", kind, quoted(e.key), hint));
 }

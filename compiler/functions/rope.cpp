@@ -1,5 +1,6 @@
-// rope: pairs of elements turn by an angle that grows with the row's position. rope_sines: sines
-// and cosines of those angles, for products that turn heads.
+// rope: pairs of elements turn by an angle that grows with the row's position. rope_tables: by one
+// whose cosine and sine are operands. rope_sines: sines and cosines of rope's angles, for products
+// that turn heads.
 #include "compiler/functions/families.h"
 
 namespace maco::functions {
@@ -11,6 +12,15 @@ std::vector<Function> rope_functions() {
                   integer("H"), integer("D"), integer("BR"), flag("interleaved"),
                   flag("from_positions"), value("position"), table("turns")},
        .operands = {reads("x", "X"), reads("positions", "i32", Count::Optional), writes("y", "Y")},
+       .source = {{"rows.cuh", "ops/rope.cuh"}},
+       .work = unaided_work},
+      {.name = "rope_tables",
+       .params = {dtype("X"), dtype("Y"), dtype("T"), value("rows"), value("limit"),
+                  integer("x_cols"), integer("x_begin"), integer("H"), integer("D"), integer("BR"),
+                  integer("table_cols"), flag("interleaved"), flag("from_positions"),
+                  value("position")},
+       .operands = {reads("x", "X"), reads("cosines", "T"), reads("sines", "T"),
+                    reads("positions", "i32", Count::Optional), writes("y", "Y")},
        .source = {{"rows.cuh", "ops/rope.cuh"}},
        .work = unaided_work},
       {.name = "rope_sines",

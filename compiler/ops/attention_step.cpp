@@ -25,16 +25,46 @@ namespace maco::ops {
 
 namespace {
 
-constexpr int kNewRows = 3, kCaches = 2;  // inputs: q, k and v, the caches, then norms
+// Inputs: q, k and v, the caches, cosines and sines if `tables`, then norms.
+constexpr int kNewRows = 3, kCaches = 2, kTables = 2;
 size_t at(int input) { return static_cast<size_t>(input); }
+
+template <class Context>
+int tables_of(const Context& c) {
+  return c.flag("tables", false) ? kTables : 0;
+}
+
+// Those are as rope takes them, of the rows that have these positions.
+void check_tables(InferContext& c, const ir::Expr& rows, int64_t head_dim) {
+  const Type cosines = c.in(kNewRows + kCaches), sines = c.in(kNewRows + kCaches + 1);
+  const ir::Expr position = c.expr("position").value_or(ir::Expr(-1));
+  const auto range = [&](std::string_view n) { return c.graph().range_of(n); };
+  const auto wide = [&](int64_t columns) {
+    return cosines.shape.size() == 2 && cosines.shape[1] == ir::Expr(columns);
+  };
+  if (cosines.dtype != sines.dtype || cosines.shape != sines.shape ||
+      !ir::is_float(cosines.dtype) || !(wide(head_dim) || wide(head_dim / 2))) {
+    c.error(
+        "'attention_step' needs cosines and sines of one type and shape, of a column for each "
+        "element or pair of a head");
+    return;
+  }
+  const auto first = ir::bounds(ir::canonical(position), range),
+             spare = ir::bounds(ir::canonical(cosines.shape[0] - position - rows), range);
+  if (!first || first->lo < 0 || !spare || spare->lo < 0)
+    c.error_attr("position", fmt::format("'position' of 'attention_step' is {}, for which its "
+                                         "cosines have no rows",
+                                         position.str()));
+}
 
 void infer(InferContext& c) {
   const int64_t d = c.integer("head_dim", 0), heads = c.integer("heads", 0);
   const int norms = (c.has("q_eps") ? 1 : 0) + (c.has("k_eps") ? 1 : 0);
+  const int first_norm = kNewRows + kCaches + tables_of(c);
   if (c.failed()) return;
-  if (c.inputs() != kNewRows + kCaches + norms) {
-    c.error(fmt::format("'attention_step' with {} norms takes {} inputs, not {}", norms,
-                        kNewRows + kCaches + norms, c.inputs()));
+  if (c.inputs() != first_norm + norms) {
+    c.error(fmt::format("'attention_step' with {} norms{} takes {} inputs, not {}", norms,
+                        tables_of(c) > 0 ? " and tables" : "", first_norm + norms, c.inputs()));
     return;
   }
   const Type q = c.in(0), cache = c.in(kNewRows);
@@ -45,7 +75,8 @@ void infer(InferContext& c) {
       return;
     }
   for (int i = 1; i < c.inputs(); ++i)
-    if (c.in(i).dtype != q.dtype) c.error_in(i, "'attention_step' has inputs of several types");
+    if ((i < kNewRows + kCaches || i >= first_norm) && c.in(i).dtype != q.dtype)
+      c.error_in(i, "'attention_step' has inputs of several types");
   const int64_t width = *cache.shape[1].constant();
   if (d < 8 || d % 8 != 0 || d > functions::kMostHeadDim || heads < 1 || width % d != 0 ||
       heads % (width / d) != 0 || c.in(kNewRows + 1).shape != cache.shape) {
@@ -65,7 +96,8 @@ void infer(InferContext& c) {
                                 begin, begin + wanted, c.graph()[c.op().in[0]].name,
                                 describe(c.graph(), c.op().in[static_cast<size_t>(i)])));
   }
-  for (int i = kNewRows + kCaches; i < c.inputs(); ++i)
+  if (tables_of(c) > 0) check_tables(c, q.shape[0], d);
+  for (int i = first_norm; i < c.inputs(); ++i)
     if (c.in(i).shape != ir::Shape{ir::Expr(d)})
       c.error_in(i, fmt::format("'attention_step' needs norms of [{}]", d));
   const auto range = [&](std::string_view n) { return c.graph().range_of(n); };
@@ -183,7 +215,8 @@ void tile(TileContext& c) {
   const ir::Expr length = c.expr("length").value_or(keys.rows);
   const int64_t q_begin = c.integer("q_begin", 0), k_begin = c.integer("k_begin", 0),
                 v_begin = c.integer("v_begin", 0), part = d + 2;
-  const bool turned = c.has("position");
+  const bool turned = c.has("position"), tabled = tables_of(c) > 0;
+  const Mat table = c.in(tabled ? kNewRows + kCaches : 0);
   c.program().uses.scratch_bytes =
       std::max(c.program().uses.scratch_bytes, functions::step_scratch(d));
   ir::BufferId found = y.buffer;
@@ -209,6 +242,7 @@ void tile(TileContext& c) {
       c.call("attention_step",
              {{"X", q.dtype},
               {"Y", splits > 1 ? ir::DType::F32 : y.dtype},
+              {"T", table.dtype},
               c.value("rows", q.rows),
               c.value("length", length),
               c.value("position", c.expr("position").value_or(ir::Expr(0))),
@@ -226,7 +260,9 @@ void tile(TileContext& c) {
               {"k_begin", k_begin},
               {"v_begin", v_begin},
               {"causal", c.flag("causal", false)},
+              {"table_cols", tabled ? table.cols : 0},
               {"turned", turned},
+              {"tabled", tabled},
               {"interleaved", c.flag("interleaved", false)},
               {"q_normed", c.has("q_eps")},
               {"k_normed", c.has("k_eps")},
@@ -235,7 +271,7 @@ void tile(TileContext& c) {
               {"scale", c.number("scale", 1 / std::sqrt(static_cast<double>(d)))},
               {"q_eps", c.number("q_eps", 0)},
               {"k_eps", c.number("k_eps", 0)},
-              {"turns", turned ? rope_turns(c.op(), d) : ir::Table{{0}}}},
+              {"turns", turned && !tabled ? rope_turns(c.op(), d) : ir::Table{{0}}}},
              std::move(operands), std::move(loads));
 
   const auto parts = [&](int64_t split, int64_t r0, int64_t r1, int64_t h0, int64_t h1) {
@@ -302,13 +338,14 @@ std::vector<OpDef> attention_step_ops() {
   d.summary = "attention of new rows over a cache and themselves, made of other ops";
   d.internal = true;
   d.min_in = kNewRows + kCaches;
-  d.max_in = kNewRows + kCaches + 2;
+  d.max_in = kNewRows + kCaches + kTables + 2;
   d.min_out = d.max_out = 3;
   d.attrs = {{"head_dim", AttrType::Int, true, "", {}, false},
              {"heads", AttrType::Int, true, "", {}, false},
              {"causal", AttrType::Bool, false, "false", {}, false},
              {"scale", AttrType::Number, false, "1/sqrt(head_dim)", {}, false},
              {"stored", AttrType::Bool, false, "false", {}, false},
+             {"tables", AttrType::Bool, false, "false", {}, false},
              {"length", AttrType::RuntimeInt, false, "rows of the caches", {}, false},
              {"position", AttrType::RuntimeInt, false, "", {}, false},
              {"theta", AttrType::Number, false, "10000", {}, false},

@@ -1,5 +1,6 @@
-// add sub mul maximum minimum, relu silu gelu sigmoid tanh exp, swiglu, and `fused`, which passes
-// make of chains of them. cast and copy (cast_copy.cpp) use the same rules.
+// add sub mul div pow maximum minimum, comparisons, functions of one operand, clamp, swiglu, geglu,
+// where, and `fused`, which passes make of chains of them. cast and copy (cast_copy.cpp) use the
+// same rules.
 //
 // All of them are one device function, elementwise<C>, whose config carries the computation of an
 // element (ir/body.h).
@@ -8,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "compiler/ops/attrs.h"
 #include "compiler/ops/by_rows.h"
@@ -26,8 +28,13 @@ using ir::Spread;
 
 namespace {
 
-constexpr std::string_view kBinary[] = {"add", "sub", "mul", "maximum", "minimum"};
-constexpr std::string_view kUnary[] = {"relu", "silu", "gelu", "sigmoid", "tanh", "exp"};
+constexpr std::string_view kBinary[] = {"add", "sub", "mul", "div", "pow", "maximum", "minimum"};
+constexpr std::string_view kComparisons[] = {"eq", "ne", "lt", "le", "gt", "ge"};
+constexpr std::string_view kUnary[] = {"relu", "silu",  "gelu", "sigmoid", "tanh", "exp", "log",
+                                       "sqrt", "rsqrt", "sin",  "cos",     "erf",  "neg", "abs"};
+constexpr std::string_view kGated[] = {"swiglu", "geglu"};
+const AttrSpec kValue = {"value", AttrType::Number, false, "", {}};
+const AttrSpec kApproximate = {"approximate", AttrType::Word, false, "none", {"none", "tanh"}};
 
 template <class List>
 bool contains(const List& list, std::string_view kind) {
@@ -43,12 +50,20 @@ Body parsed_body(const ir::Op& op) {
 
 void infer_unary(InferContext& c) { infer_elementwise(c); }
 
+// An op whose last operand may be `value`.
 void infer_binary(InferContext& c) {
-  if ((c.inputs() == 2) == c.has("value")) {
-    c.error(fmt::format("'{}' takes a second operand or 'value', and {}", c.op().kind,
+  if ((c.inputs() == find_op(c.op().kind)->max_in) == c.has("value")) {
+    c.error(fmt::format("'{}' takes a {} operand or 'value', and {}", c.op().kind,
+                        c.op().kind == "where" ? "third" : "second",
                         c.has("value") ? "here are both" : "here is neither"));
     return;
   }
+  infer_elementwise(c);
+}
+
+void infer_clamp(InferContext& c) {
+  if (!c.has("min") && !c.has("max"))
+    return c.error("'clamp' takes 'min', 'max' or both, and here is neither");
   infer_elementwise(c);
 }
 
@@ -69,17 +84,30 @@ void infer_fused(InferContext& c) {
 Body single_step(const ir::Op& op, DType dtype) {
   ir::BodyStep s;
   s.function = op.kind;
-  if (op.kind == "gelu" && attr_word(op, "approximate", "none") == "tanh") s.function = "gelu_tanh";
+  if (attr_word(op, "approximate", "none") == "tanh") s.function += "_tanh";
+  if (op.kind == "clamp" && op.attrs.count("min") + op.attrs.count("max") == 1)
+    s.function = op.attrs.count("min") ? "maximum" : "minimum";
   for (size_t i = 0; i < op.in.size(); ++i) s.args.push_back(BodyArg::operand(static_cast<int>(i)));
-  if (op.attrs.count("value")) s.args.push_back(BodyArg::value(attr_number(op, "value", 0)));
+  for (const char* number : {"value", "min", "max"})
+    if (op.attrs.count(number)) s.args.push_back(BodyArg::value(attr_number(op, number, 0)));
   s.dtype = dtype;
   return {{s}};
 }
 
+// The dtype of a temporary.
+DType own_dtype(InferContext& c) {
+  if (contains(kComparisons, c.op().kind)) return DType::U8;
+  return c.in(c.op().kind == "where" ? 1 : 0).dtype;
+}
+
+// Whether all operands have the first one's shape.
+bool broadcasts(std::string_view kind) { return !contains(kGated, kind) && kind != "where"; }
+
 }  // namespace
 
 bool is_elementwise(std::string_view kind) {
-  return contains(kBinary, kind) || contains(kUnary, kind) || kind == "swiglu" || kind == "cast" ||
+  return contains(kBinary, kind) || contains(kComparisons, kind) || contains(kUnary, kind) ||
+         contains(kGated, kind) || kind == "clamp" || kind == "where" || kind == "cast" ||
          kind == "copy" || kind == "fused";
 }
 
@@ -110,6 +138,14 @@ std::optional<Spread> spread_of(const ir::Shape& out, const ir::Shape& operand) 
   return n && out.back().constant() == n ? std::optional(Spread::Column) : std::nullopt;
 }
 
+namespace {
+// Whether a constant of the body's last step can be that number.
+bool fits(const Body& body, const std::vector<DType>& operands, double number) {
+  if (ir::computes_in_float(body, body.steps.back(), operands)) return ir::fits_f32(number);
+  return number == std::trunc(number) && std::abs(number + 0.5) <= 2147483647.5;
+}
+}  // namespace
+
 void infer_elementwise(InferContext& c) {
   const std::string& kind = c.op().kind;
   const Type first = c.in(0);
@@ -118,10 +154,10 @@ void infer_elementwise(InferContext& c) {
     const Type t = c.in(i);
     dtypes.push_back(t.dtype);
     const auto s = spread_of(first.shape, t.shape);
-    if (s == Spread::Full || (s && kind != "swiglu")) continue;
+    if (s == Spread::Full || (s && broadcasts(kind))) continue;
     const std::string whole = to_string(first.shape);
     const auto n = first.shape.back().constant();
-    const std::string expected = kind == "swiglu" ? whole
+    const std::string expected = !broadcasts(kind) ? whole
                                  : n && first.shape.size() > 1 && *n > 1
                                      ? fmt::format("{}, [{}] or [1]", whole, *n)
                                      : fmt::format("{} or [1]", whole);
@@ -132,15 +168,19 @@ void infer_elementwise(InferContext& c) {
     c.note_in(i);
     return;
   }
-  const Body body =
-      kind == "fused" ? parsed_body(c.op()) : single_step(c.op(), c.out_dtype(0, first.dtype));
+  Body body =
+      kind == "fused" ? parsed_body(c.op()) : single_step(c.op(), c.out_dtype(0, own_dtype(c)));
+  if (kind == "clamp") {  // in its own name, whatever it has
+    body.steps[0].function = kind;
+    body.steps[0].args.resize(3, body.steps[0].args.back());
+  }
   if (const std::string why = ir::check_body(body, dtypes); !why.empty()) {
-    // A constant that doesn't fit is the fault of `value`; everything else that of the operands'
-    // types.
-    if (c.has("value") && why[0] != '\'')
-      c.error_attr("value", "'value': " + why);
-    else
-      c.error(why);
+    // A constant that doesn't fit is the fault of the attribute that has it; everything else that
+    // of the operands' types.
+    for (const char* number : {"value", "min", "max"})
+      if (why[0] != '\'' && c.has(number) && !fits(body, dtypes, c.number(number, 0)))
+        return c.error_attr(number, fmt::format("'{}': {}", number, why));
+    c.error(why);
     return;
   }
   c.set_out(0, body.dtype(), first.shape);
@@ -247,7 +287,17 @@ std::vector<OpDef> elementwise_ops() {
         "element by element; the second operand is broadcast from the last axis, or is the number "
         "'value'";
     d.max_in = 2;
-    d.attrs = {{"value", AttrType::Number, false, "", {}}};
+    d.attrs = {kValue};
+    d.infer = infer_binary;
+    cut_elementwise(d);
+    ops.push_back(d);
+  }
+  for (std::string_view kind : kComparisons) {
+    OpDef d;
+    d.kind = kind;
+    d.summary = "1 where it holds of the two, else 0; the second operand is as that of add";
+    d.max_in = 2;
+    d.attrs = {kValue};
     d.infer = infer_binary;
     cut_elementwise(d);
     ops.push_back(d);
@@ -256,19 +306,38 @@ std::vector<OpDef> elementwise_ops() {
     OpDef d;
     d.kind = kind;
     d.summary = "element by element";
-    if (kind == "gelu")
-      d.attrs = {{"approximate", AttrType::Word, false, "none", {"none", "tanh"}}};
+    if (kind == "gelu") d.attrs = {kApproximate};
     d.infer = infer_unary;
     cut_elementwise(d);
     ops.push_back(d);
   }
-  OpDef swiglu;
-  swiglu.kind = "swiglu";
-  swiglu.summary = "silu(first) * second";
-  swiglu.min_in = swiglu.max_in = 2;
-  swiglu.infer = infer_elementwise;
-  cut_elementwise(swiglu);
-  ops.push_back(swiglu);
+  OpDef clamp;
+  clamp.kind = "clamp";
+  clamp.summary = "minimum(maximum(x, min), max)";
+  clamp.attrs = {{"min", AttrType::Number, false, "", {}},
+                 {"max", AttrType::Number, false, "", {}}};
+  clamp.infer = infer_clamp;
+  cut_elementwise(clamp);
+  ops.push_back(clamp);
+  for (std::string_view kind : kGated) {
+    OpDef d;
+    d.kind = kind;
+    d.summary = fmt::format("{}(first) * second", kind == "swiglu" ? "silu" : "gelu");
+    d.min_in = d.max_in = 2;
+    if (kind == "geglu") d.attrs = {kApproximate};
+    d.infer = infer_elementwise;
+    cut_elementwise(d);
+    ops.push_back(d);
+  }
+  OpDef where;
+  where.kind = "where";
+  where.summary = "the second where the first, a u8, isn't 0, else the third or the number 'value'";
+  where.min_in = 2;
+  where.max_in = 3;
+  where.attrs = {kValue};
+  where.infer = infer_binary;
+  cut_elementwise(where);
+  ops.push_back(where);
   OpDef fused;
   fused.kind = "fused";
   fused.summary = "several elementwise ops in one";

@@ -1,6 +1,6 @@
 // rope: rotary position embedding. Pair i of a head turns by position * theta^(-2i / head_dim);
-// `scaling` stretches slow pairs. rope_sines: the sines and cosines of that, for products that turn
-// heads.
+// `scaling` stretches slow pairs. Or cosines and sines are operands: row `position` of two tables.
+// rope_sines: the sines and cosines of angles, for products that turn heads.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -76,6 +76,53 @@ void check_turns(InferContext& c) {
   if (const Scaling* s = scaling_of(c.op())) check_scaling(c, *s);
 }
 
+// Cosines, inputs `first` of them, and sines: as many columns as a head has elements or pairs, of
+// as many rows as there are positions.
+void check_tables(InferContext& c, int first, int64_t d) {
+  const auto named = [&](int i) { return describe(c.graph(), c.op().in[static_cast<size_t>(i)]); };
+  const Type cosines = c.in(first), sines = c.in(first + 1);
+  if (!expect_float(c, first) || !expect_float(c, first + 1)) return;
+  if (cosines.dtype != sines.dtype || cosines.shape != sines.shape) {
+    c.error_in(first + 1,
+               fmt::format("'rope' takes cosines and sines of one type and shape, but {} and {} "
+                           "differ",
+                           named(first), named(first + 1)));
+    c.note_in(first);
+    return;
+  }
+  if (cosines.shape.size() != 2 ||
+      (cosines.shape[1] != ir::Expr(d) && cosines.shape[1] != ir::Expr(d / 2))) {
+    c.error_in(first, fmt::format("'rope' of heads of {} takes cosines of {} or {} columns, a row "
+                                  "for each position, but {} has {}",
+                                  d, d / 2, d, named(first), to_string(cosines.shape)));
+    c.note_in(first);
+    return;
+  }
+  for (const char* attr : {"theta", "scaling"})
+    if (c.has(attr))
+      c.error_attr(attr, fmt::format("'{}' says how 'rope' works out angles, but their cosines and "
+                                     "sines are operands here",
+                                     attr));
+  const auto position = c.expr("position");
+  if (!position || c.failed()) return;
+  const auto range = [&](std::string_view n) { return c.graph().range_of(n); };
+  const auto lowest = ir::bounds(ir::canonical(*position), range);
+  const ir::Expr end = ir::canonical(*position + leading(c.in(0).shape));
+  const auto spare = ir::bounds(ir::canonical(cosines.shape[0] - end), range);
+  if (!lowest || lowest->lo < 0) {
+    c.error_attr("position", fmt::format("'position' is '{}', which may be negative, but {} has no "
+                                         "such rows",
+                                         position->str(), named(first)));
+  } else if (!spare || spare->lo < 0) {
+    const auto last = ir::bounds(end, range);
+    c.error_attr("position", fmt::format("positions [{}, {}) end at up to {}, but {} has {} rows",
+                                         position->str(), end.str(),
+                                         last ? std::to_string(last->hi) : "an unknown row",
+                                         named(first), cosines.shape[0].str()));
+    c.note_in(first);
+  }
+}
+
 void infer(InferContext& c) {
   if (!expect_float(c, 0) || !expect_constant_row(c, 0)) return;
   check_columns(c, *c.extent(0, -1).constant());
@@ -90,11 +137,14 @@ void infer(InferContext& c) {
                               describe(c.graph(), c.op().in[0]), cols));
     c.note_in(0);
   }
-  if (c.has("position") == (c.inputs() == 2))
+  const RopeInputs inputs = rope_inputs(c.op());
+  if (c.has("position") == (inputs.positions > 0))
     c.error(fmt::format("'rope' takes 'position' or a second input with positions, and has {}",
                         c.has("position") ? "both" : "neither"));
-  if (c.inputs() == 2) check_positions(c);
+  if (c.failed()) return;
+  if (inputs.positions > 0) check_positions(c);
   check_turns(c);
+  if (inputs.tables > 0) check_tables(c, inputs.tables, d);
   ir::Shape shape = c.in(0).shape;
   shape.back() = ir::Expr(cols);
   c.set_out(0, c.out_dtype(0, c.in(0).dtype), shape);
@@ -117,6 +167,15 @@ double frequency(int64_t pair, int64_t head_dim, double theta, const Scaling* sc
 
 }  // namespace
 
+RopeInputs rope_inputs(const ir::Op& op) {
+  switch (op.in.size()) {
+    case 2: return {.positions = 1};
+    case 3: return {.tables = 1};
+    case 4: return {.positions = 1, .tables = 2};
+    default: return {};
+  }
+}
+
 ir::Table rope_turns(const ir::Op& op, int64_t head_dim) {
   const double theta = attr_number(op, "theta", 10000);
   const Scaling* scaling = scaling_of(op);
@@ -133,34 +192,46 @@ namespace {
 
 void tile(TileContext& c) {
   const RowView x = row_view(c, c.op().in[0]), y = row_view(c, c.op().out[0]);
-  const bool from_positions = c.op().in.size() == 2;
+  const RopeInputs inputs = rope_inputs(c.op());
   const int64_t d = c.integer("head_dim", 0);
   const int64_t block = c.cut().tile[0];
   const Columns columns = columns_of(c, x.max_cols);
   std::vector<ir::BufferId> operands = {x.mat.buffer};
-  if (from_positions) operands.push_back(c.in(1).buffer);
+  for (int i = 0; inputs.tables > 0 && i < 2; ++i)
+    operands.push_back(c.in(inputs.tables + i).buffer);
+  if (inputs.positions > 0) operands.push_back(c.in(inputs.positions).buffer);
   operands.push_back(y.mat.buffer);
-  const ir::CallId call = c.call("rope",
-                                 {{"X", x.mat.dtype},
-                                  {"Y", y.mat.dtype},
-                                  c.value("rows", x.rows),
-                                  {"x_cols", x.max_cols},
-                                  {"x_begin", columns.first},
-                                  {"H", columns.count / d},
-                                  {"D", d},
-                                  {"BR", block},
-                                  {"interleaved", c.flag("interleaved", false)},
-                                  {"from_positions", from_positions},
-                                  c.value("position", c.expr("position").value_or(ir::Expr(0))),
-                                  {"turns", rope_turns(c.op(), d)}},
-                                 std::move(operands));
+  std::vector<ir::Param> params = {{"X", x.mat.dtype},
+                                   {"Y", y.mat.dtype},
+                                   c.value("rows", x.rows),
+                                   {"x_cols", x.max_cols},
+                                   {"x_begin", columns.first},
+                                   {"H", columns.count / d},
+                                   {"D", d},
+                                   {"BR", block},
+                                   {"interleaved", c.flag("interleaved", false)},
+                                   {"from_positions", inputs.positions > 0},
+                                   c.value("position", c.expr("position").value_or(ir::Expr(0)))};
+  if (inputs.tables > 0) {
+    const Mat table = c.in(inputs.tables);
+    params.push_back({"T", table.dtype});
+    params.push_back({"table_cols", table.cols});
+    params.push_back(c.value("limit", table.rows));
+  } else {
+    params.push_back({"turns", rope_turns(c.op(), d)});
+  }
+  const ir::CallId call =
+      c.call(inputs.tables > 0 ? "rope_tables" : "rope", std::move(params), std::move(operands));
   c.announce_all(tiles_of(x.max_rows, block));
   for (int64_t r = 0; r < x.max_rows; r += block) {
     std::vector<ir::Access> accesses = {
         read(columns.count == x.max_cols
                  ? x.block(r, r + block)
                  : box(x.mat, r, r + block, columns.first, columns.first + columns.count))};
-    if (from_positions) accesses.push_back(read(one_per_row(c.in(1), r, r + block)));
+    for (int i = 0; inputs.tables > 0 && i < 2; ++i)
+      accesses.push_back(read(whole(c.in(inputs.tables + i))));
+    if (inputs.positions > 0)
+      accesses.push_back(read(one_per_row(c.in(inputs.positions), r, r + block)));
     accesses.push_back(write(y.block(r, r + block)));
     c.task(call, static_cast<uint32_t>(r / block), std::move(accesses));
   }
@@ -211,7 +282,7 @@ std::vector<OpDef> rope_ops() {
   d.kind = "rope";
   d.summary = "rotary position embedding of each head";
   d.min_in = 1;
-  d.max_in = 2;
+  d.max_in = 4;
   d.attrs = {{"head_dim", AttrType::Int, true, "", {}, false},
              {"position", AttrType::RuntimeInt, false, "", {}, false},
              {"theta", AttrType::Number, false, "10000", {}, false},
@@ -224,8 +295,11 @@ std::vector<OpDef> rope_ops() {
   d.choose = choose_rows;
   d.tile = tile;
   // Positions have its rows, too.
-  d.refuse_stage = [](const ir::Graph& graph, const ir::Op& op, const std::vector<bool>&) {
-    return by_whole_rows(graph, op, {});
+  d.refuse_stage = [](const ir::Graph& graph, const ir::Op& op, const std::vector<bool>& cut) {
+    std::vector<bool> others = cut;
+    if (const int positions = rope_inputs(op).positions; positions > 0)
+      others[static_cast<size_t>(positions)] = false;
+    return by_whole_rows(graph, op, others);
   };
   OpDef sines;
   sines.kind = "rope_sines";

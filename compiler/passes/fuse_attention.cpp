@@ -27,6 +27,7 @@
 #include "compiler/functions/attention.h"
 #include "compiler/ops/attrs.h"
 #include "compiler/ops/op.h"
+#include "compiler/ops/rope.h"
 #include "compiler/passes/graph_edit.h"
 #include "compiler/passes/passes.h"
 
@@ -179,7 +180,12 @@ class AttentionFuser {
       }
       if (readers_[index(at.source)].size() != 1 || op.in.empty()) break;
       if (op.kind == "rope") {
-        const bool folds = ropes && !at.rope && !at.norm && op.in.size() == 1 &&
+        const ops::RopeInputs inputs = ops::rope_inputs(op);
+        const bool tables =
+            inputs.tables == 0 ||
+            std::none_of(op.in.begin() + inputs.tables, op.in.end(),
+                         [&](TensorId read) { return graph_[read].kind == TensorKind::State; });
+        const bool folds = ropes && !at.rope && !at.norm && inputs.positions == 0 && tables &&
                            op.attrs.count("columns") == 0 && is_rows(op.out[0], rows) &&
                            *ops::attr_expr(graph_, op, "head_dim") == Expr(head_dim);
         if (!folds) break;
@@ -233,16 +239,21 @@ class AttentionFuser {
     number("q_begin", step.q.begin);
     number("k_begin", step.k.begin);
     number("v_begin", step.v.begin);
+    if (step.q.rope) {
+      const Op& rope = graph_.ops[*step.q.rope];
+      for (const char* attr : {"position", "theta", "interleaved", "scaling"})
+        if (const auto it = rope.attrs.find(attr); it != rope.attrs.end())
+          op.attrs[attr] = it->second;
+      if (const int tables = ops::rope_inputs(rope).tables; tables > 0) {
+        op.in.insert(op.in.end(), rope.in.begin() + tables, rope.in.end());
+        op.attrs["tables"] = {true, attention.loc};
+      }
+    }
     for (const auto& [attr, rows] : {std::pair("q_eps", &step.q), {"k_eps", &step.k}})
       if (rows->norm) {
         op.in.push_back(rows->norm->first);
         op.attrs[attr] = {rows->norm->second, attention.loc};
       }
-    if (step.q.rope)
-      for (const char* attr : {"position", "theta", "interleaved", "scaling"})
-        if (const auto it = graph_.ops[*step.q.rope].attrs.find(attr);
-            it != graph_.ops[*step.q.rope].attrs.end())
-          op.attrs[attr] = it->second;
     op.in_loc.assign(op.in.size(), attention.loc);
     op.dtype = graph_[attention.out[0]].dtype;
     for (const Op* append : {&keys, &values}) {

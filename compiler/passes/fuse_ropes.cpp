@@ -17,6 +17,7 @@
 #include "compiler/ops/attrs.h"
 #include "compiler/ops/matmul_tiles.h"
 #include "compiler/ops/movement.h"
+#include "compiler/ops/rope.h"
 #include "compiler/passes/graph_edit.h"
 #include "compiler/passes/passes.h"
 
@@ -52,7 +53,8 @@ class RopeFuser {
   int64_t head_dim(const Op& rope) const { return constant_of(graph_, rope, "head_dim", 0); }
   // Why all ropes of a product's result stay, or "": the reason is the same for each.
   std::string refuse(const Op& rope) {
-    if (rope.in.size() != 1) return "its positions are a tensor";
+    if (ops::rope_inputs(rope).positions > 0) return "its positions are a tensor";
+    if (ops::rope_inputs(rope).tables > 0) return "its cosines and sines are tensors";
     const TensorId y = rope.in[0];
     // What it reads may have been another rope's result.
     const auto own = static_cast<size_t>(&rope - graph_.ops.data());
@@ -71,7 +73,7 @@ class RopeFuser {
     for (size_t r : readers_[index(y)]) {
       const Op& op = graph_.ops[r];
       if (op.kind != "rope") continue;
-      if (op.in.size() != 1 || turns_of(graph_, op) != turns_of(graph_, rope))
+      if (ops::rope_inputs(op).positions > 0 || turns_of(graph_, op) != turns_of(graph_, rope))
         return "its product's result is turned in several ways";
       if (constraints_.constrained(op))
         return "a constraint concerns it, or another of its product";

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "compiler/ops/attrs.h"
+#include "compiler/ops/rope.h"
 
 namespace maco::passes {
 
@@ -156,11 +157,14 @@ Turns turns_of(const ir::Graph& graph, const ir::Op& rope) {
                  ops::attr_expr(graph, rope, "position"),
                  ops::attr_number(rope, "theta", 10000),
                  ops::attr_flag(rope, "interleaved", false),
+                 {},
                  {}};
   if (const auto it = rope.attrs.find("scaling"); it != rope.attrs.end()) {
     turns.scaling = it->second;
     turns.scaling->loc = {};
   }
+  if (rope.kind == "rope" && ops::rope_inputs(rope).tables > 0)
+    turns.tables.assign(rope.in.begin() + ops::rope_inputs(rope).tables, rope.in.end());
   return turns;
 }
 

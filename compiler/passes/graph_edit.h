@@ -92,6 +92,7 @@ struct Turns {
   double theta = 0;
   bool interleaved = false;
   std::optional<ir::Attr> scaling;
+  std::vector<ir::TensorId> tables;  // cosines and sines, or none
   friend bool operator==(const Turns&, const Turns&) = default;
 };
 Turns turns_of(const ir::Graph& graph, const ir::Op& rope);

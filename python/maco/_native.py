@@ -214,6 +214,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "maco_session_is_here": (c_int, [c_void_p, c_int]),
     "maco_session_run": (c_int, [c_void_p, _VALUES, c_size_t, _ERROR]),
     "maco_session_launch": (c_int, [c_void_p, _VALUES, c_size_t, POINTER(c_void_p), _ERROR]),
+    "maco_session_read_as": (c_int, [c_void_p, c_char_p, c_int, c_int, _ERROR]),
     "maco_session_launch_at": (c_int, [c_void_p, _VALUES, c_size_t, POINTER(Address), c_size_t, POINTER(c_void_p), _ERROR]),
     "maco_session_launch_with": (
         c_int,
@@ -301,6 +302,8 @@ class _Library:
             advice = "set MACO_LIBRARY to the file libmaco.so or its folder, or unset it"
         elif build_folder():
             advice = "build it (tools/setup.sh), or set MACO_LIBRARY to the file or its folder"
+        elif any("cannot open shared object file" in text or "version `" in text for text in tried):
+            advice = "the package was made for another distribution: install it from its sources, or install what is missing"
         else:
             advice = "reinstall the package, or set MACO_LIBRARY to the file or its folder"
         looked = "; ".join(tried) or f"there is none in {PACKAGE / '_lib'}" + (f" or {build_folder()}/lib" if build_folder() else "")

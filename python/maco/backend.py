@@ -5,27 +5,34 @@ Forward and backward go through AOT autograd to `compile_fx`. Weights are inputs
 
 from __future__ import annotations
 
-import difflib
 import functools
 import types
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch.fx import GraphModule
 
+from .compiled import CompiledFunction, CompiledModule, patiently
 from .errors import Error, ErrorCode
 from .fx import Options, compile_fx
 from .fx_report import Report
-from .words import chosen
+from .fx_together import Together, together
+from .words import chosen, suggestion
 
 __all__ = ["compile", "explain", "maco_backend", "options_of", "register"]
 
 aten = torch.ops.aten
 
-OPTIONS = ("strict", "dynamic", "sm_roles", "min_ops", "overlap")
+OPTIONS = ("strict", "dynamic", "sm_roles", "min_ops", "overlap", "timeout")
 OVERLAP = ("none", "conservative", "aggressive")
+
+LONGEST = 365 * 24 * 3600.0  # seconds, of a launch's time-out
+
+MOST_TRACED = 1024
+"""Of so many functions the shapes of their last graph are known."""
 
 _FAULTS = (ArithmeticError, AssertionError, AttributeError, LookupError, NotImplementedError, RuntimeError, TypeError, ValueError)
 
@@ -41,9 +48,7 @@ def options_of(options: Mapping[str, Any] | None = None, **more: Any) -> Options
     told = {**(options or {}), **more}
     for key in told:
         if key not in OPTIONS:
-            near = difflib.get_close_matches(str(key), OPTIONS, n=1)
-            hint = f"did you mean '{near[0]}'? It" if near else "it"
-            raise Error(f"the backend 'maco' has no option '{key}'; {hint} has {', '.join(OPTIONS)}")
+            raise Error(f"the backend 'maco' has no option '{key}'; {suggestion(str(key), OPTIONS)}")
     for key in ("strict", "dynamic"):
         if not isinstance(told.get(key), (bool, type(None))):
             raise TypeError(f"'{key}' is True or False, not {told[key]!r}")
@@ -54,6 +59,11 @@ def options_of(options: Mapping[str, Any] | None = None, **more: Any) -> Options
         raise TypeError(f"'min_ops' is a number of ops, not {least!r}")
     if least < 1:
         raise Error(f"'min_ops' is a number of ops, at least 1, not {least}")
+    if (limit := told.get("timeout")) is not None:
+        if isinstance(limit, bool) or not isinstance(limit, (int, float)):
+            raise TypeError(f"'timeout' is a number of seconds, not {limit!r}")
+        if not 0.001 <= limit <= LONGEST:
+            raise Error(f"'timeout' is from 0.001 seconds to a year, not {limit}")
     overlap = told.get("overlap")
     if isinstance(overlap, bool):
         told["overlap"] = "aggressive" if overlap else "none"
@@ -65,7 +75,7 @@ def options_of(options: Mapping[str, Any] | None = None, **more: Any) -> Options
 def maco_backend(gm: GraphModule, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None, **more: Any) -> Any:
     """What torch.compile calls with a graph of Dynamo's. What fails raises where the compiled function is called.
 
-    `options` has strict, dynamic, sm_roles, min_ops and overlap.
+    `options` has strict, dynamic, sm_roles, min_ops, overlap and timeout.
     """
     try:
         if (mode := more.pop("mode", None)) not in (None, "default"):
@@ -74,8 +84,7 @@ def maco_backend(gm: GraphModule, example_inputs: Sequence[Any], *, options: Map
             own = options_of(options, **more)
         except TypeError as error:
             return _raising(error)
-        _count_compilation()
-        return _aot(own)(gm, example_inputs)
+        return _aot(own, again=_recompilation(gm, example_inputs))(gm, example_inputs)
     except Error as error:
         return _raising(error)
 
@@ -90,15 +99,24 @@ def _raising(error: Exception) -> Callable[..., Any]:
     return fail
 
 
-def _aot(options: Options, report: Report | None = None) -> Any:
-    """AOT autograd with MACO's compilers. With a `report` nothing is compiled: torch runs, and the report tells."""
+def _aot(options: Options, report: Report | None = None, again: str = "") -> Any:
+    """AOT autograd with MACO's compilers. With a `report` nothing is compiled: torch runs, and the report tells.
+
+    `again` says why the function is compiled again, if it is.
+    """
     from torch._dynamo.backends.common import aot_autograd
     from torch._functorch.partitioners import default_partition
 
+    backward_options, forward_options = options, replace(options, guarded=True)  # Dynamo guards what comes from the caller
+
     def compiler(backward: bool) -> Callable[[GraphModule, Sequence[Any]], Any]:
         def compile_graph(gm: GraphModule, inputs: Sequence[Any]) -> Any:
+            static = () if backward else _static()
+            options = backward_options if backward else forward_options
             try:
-                compiled = compile_fx(gm, inputs, options=options, static=() if backward else _static())
+                if report is None and together(gm):
+                    return _boxed(Together(gm, inputs, options, static, again).run)
+                compiled = compile_fx(gm, inputs, options=options, static=static)
             except Error as error:
                 return _raising(error)
             except _FAULTS as error:
@@ -169,13 +187,34 @@ def register() -> None:
 # ---- recompilations
 
 _warned: set[Any] = set()
+_traced: dict[Any, dict[str, str]] = {}  # by frame: inputs of its last graph as text
 
 
-def _count_compilation() -> None:
-    """Warns once of a function that torch is about to stop compiling."""
+def _recompilation(gm: GraphModule, inputs: Sequence[Any]) -> str:
+    """What is told of a graph where torch compiled its function before, for other inputs. Warns once if torch is about to stop doing so."""
     identity = torch._guards.CompileContext.current_compile_id()
     if identity is None or identity.frame_compile_id is None:
-        return
+        return ""
+    _count_compilation(identity)
+    names = [node.name.removeprefix("l_").removesuffix("_") for node in gm.graph.nodes if node.op == "placeholder"]
+    found = {name: _shape(one) for name, one in zip(names, inputs, strict=False) if isinstance(one, torch.Tensor)}
+    before = _traced.get(identity.frame_id)
+    if len(_traced) >= MOST_TRACED:
+        _traced.clear()
+    _traced[identity.frame_id] = found
+    if not identity.frame_compile_id or before is None:
+        return ""
+    other = [f"{name} is {text} and was {before[name]}" for name, text in found.items() if before.get(name, text) != text]
+    return f" again, since {', '.join(other[:3])}" if other else " again (TORCH_LOGS=recompiles says why)"
+
+
+def _shape(x: torch.Tensor) -> str:
+    sizes = [one.node.hint if isinstance(one, torch.SymInt) else one for one in x.shape]
+    return f"{str(x.dtype).removeprefix('torch.')}[{', '.join(map(str, sizes))}]"
+
+
+def _count_compilation(identity: Any) -> None:
+    """Warns once of a function that torch is about to stop compiling."""
     limit = getattr(torch._dynamo.config, "recompile_limit", None) or getattr(torch._dynamo.config, "cache_size_limit", 8)
     if identity.frame_compile_id + 1 >= limit and identity.frame_id not in _warned:
         _warned.add(identity.frame_id)
@@ -210,56 +249,6 @@ def _frame(function: Callable[..., Any]) -> Callable[..., Any]:
 # ---- without a registration
 
 
-class _CompiledFunction:
-    """A function that torch.compile gave with MACO as its backend."""
-
-    def __init__(self, function: Callable[..., Any], options: Options, arguments: Mapping[str, Any]) -> None:
-        self._maco_options = options
-        self._compiled = torch.compile(function, backend=_backend_of(options), **arguments)
-        functools.update_wrapper(self, function)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._compiled(*args, **kwargs)
-
-    def __get__(self, instance: Any, owner: Any = None) -> Any:
-        if instance is None:
-            return self
-        return types.MethodType(self, instance)
-
-    def __reduce__(self) -> Any:
-        raise TypeError(f"can't pickle the compiled function '{getattr(self, '__name__', '')}': pickle the function that was compiled")
-
-    def __repr__(self) -> str:
-        return f"<maco.compile of {getattr(self, '__wrapped__', None)!r}>"
-
-
-_module_class: Any = None
-
-
-def _compiled_module() -> Any:
-    """torch's OptimizedModule, which says what can be pickled."""
-    global _module_class
-    if _module_class is None:
-        from torch._dynamo.eval_frame import OptimizedModule
-
-        class CompiledModule(OptimizedModule):  # type: ignore[misc,valid-type]
-            """A module that torch.compile gave with MACO as its backend."""
-
-            def __reduce__(self) -> Any:
-                raise TypeError(
-                    f"can't pickle a compiled {type(self._orig_mod).__name__}: pickle the module that was compiled (._orig_mod), "
-                    f"or its state_dict()"
-                )
-
-            def __deepcopy__(self, memo: Any) -> Any:
-                import copy
-
-                return compile(copy.deepcopy(self._orig_mod, memo), **self._maco_arguments)
-
-        _module_class = CompiledModule
-    return _module_class
-
-
 _backends: dict[str, Callable[..., Any]] = {}
 
 
@@ -271,8 +260,7 @@ def _backend_of(options: Options) -> Callable[..., Any]:
 
         def maco(gm: GraphModule, example_inputs: Sequence[Any], **_: Any) -> Any:
             try:
-                _count_compilation()
-                return _aot(options)(gm, example_inputs)
+                return _aot(options, again=_recompilation(gm, example_inputs))(gm, example_inputs)
             except Error as error:
                 return _raising(error)
 
@@ -283,13 +271,18 @@ def _backend_of(options: Options) -> Callable[..., Any]:
 def compile(model: Any = None, *, fullgraph: bool = False, dynamic: bool | None = None, **options: Any) -> Any:
     """Compiles a module or a function: `torch.compile` with MACO as the backend, no matter whether it is registered.
 
-    `options` are strict, sm_roles, min_ops and overlap; `dynamic` is torch.compile's: whether sizes vary (None: once they do). Without
-    `model` a decorator. What it gives behaves as torch.compile's result, and can't be pickled: what was compiled can. Raises `maco.Error`
-    for unknown options.
+    `options` are strict, sm_roles, min_ops, overlap and timeout; `dynamic` is torch.compile's: whether sizes vary (None: once they do).
+    Without `model` a decorator. What it gives behaves as torch.compile's result, and can't be pickled: what was compiled can. Raises
+    `maco.Error` for unknown options, and for `fullgraph` and `dynamic` of a graph of MACO's.
     """
     from .graph import Graph, compile_graph
 
     if isinstance(model, (Graph, str)) or hasattr(model, "__fspath__"):
+        for name, value, default in (("fullgraph", fullgraph, False), ("dynamic", dynamic, None)):
+            if value is not default:
+                raise Error(
+                    f"'{name}' is for what torch traces, functions and modules; a graph of MACO's is whole, and says its dims itself"
+                )
         return compile_graph(model, **options)
     own = options_of(options, dynamic=dynamic)
     if model is None:
@@ -301,14 +294,15 @@ def compile(model: Any = None, *, fullgraph: bool = False, dynamic: bool | None 
         if type(model).forward.__module__.startswith("torch."):
             # All modules of torch's own would share a frame, and its limit of recompilations.
             made.forward = made.dynamo_ctx(_frame(model))
-        made.__class__ = _compiled_module()
+        made.__class__ = CompiledModule
         object.__setattr__(made, "_maco_arguments", {**arguments, **options})
         return made
     if not callable(model):
         raise TypeError(f"compile() takes a module, a function, or a graph of MACO's, not a {type(model).__name__}")
     if isinstance(model, type):
         raise TypeError(f"compile() takes an instance of {model.__name__}, not the class: maco.optimize decorates classes")
-    return _CompiledFunction(model, own, arguments)
+    compiled = torch.compile(model, backend=_backend_of(own), **arguments)  # type: ignore[call-overload]
+    return CompiledFunction(model, compiled, {**arguments, **options})
 
 
 # ---- reports
@@ -317,8 +311,12 @@ def compile(model: Any = None, *, fullgraph: bool = False, dynamic: bool | None 
 def explain(function: Any, /, *args: Any, **kwargs: Any) -> Report:
     """What MACO makes of a function or module with these arguments: which ops it computes, which are left to torch, where and why.
 
-    Runs the function once, in torch, and compiles no kernel. Where its results need gradients, the report has the backward pass, too.
+    Runs the function once, in torch, and compiles no kernel. Where its results need gradients, the report has the backward pass, too. Of
+    what maco.compile or a decorator gave, the report is for its options; but with strict it lists what would be an error.
     """
+    told = dict(getattr(function, "_maco_arguments", {}))
+    told.pop("fullgraph", None)
+    options = replace(options_of(told), dry=True, strict=False)
     function = _uncompiled(function)
     report = Report()
     breaks: list[str] = []
@@ -328,21 +326,21 @@ def explain(function: Any, /, *args: Any, **kwargs: Any) -> Report:
         if reason is not None and reason.graph_break:
             place = f" at {reason.user_stack[-1].filename}:{reason.user_stack[-1].lineno}" if reason.user_stack else ""
             breaks.append(f"{str(reason.reason).splitlines()[0]}{place}")
-        return _aot(Options(dry=True), report)(gm, inputs)
+        return _aot(options, report)(gm, inputs)
 
     from torch._functorch import config
 
     # Else torch may wait for the backward pass itself.
     ahead = {"force_non_lazy_backward_lowering": True}
     with config.patch({key: value for key, value in ahead.items() if hasattr(config, key)}):
-        torch.compile(_frame(function), backend=backend)(*args, **kwargs)
+        patiently(torch.compile(_frame(function), backend=backend, dynamic=options.dynamic), args, kwargs)
     report.breaks = breaks
     return report
 
 
 def _uncompiled(function: Any) -> Any:
     """What was compiled, of what torch.compile or maco.compile gave."""
-    if isinstance(function, _CompiledFunction):
+    if isinstance(function, CompiledFunction):
         return function.__wrapped__  # type: ignore[attr-defined]
     if isinstance(function, torch.nn.Module):
         return getattr(function, "_orig_mod", function)

@@ -16,7 +16,6 @@ Keywords that collectives have in common:
 
 from __future__ import annotations
 
-import difflib
 import operator
 import threading
 from collections import deque
@@ -27,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from . import groups, meeting
 from .errors import Error, Unavailable
 from .groups import GroupLike
+from .words import suggestion
 
 try:
     import torch
@@ -224,9 +224,7 @@ def _attributes(kind: str, priority: str, overlap_group: str | None, use_ring: b
     if priority not in PRIORITIES:
         if not isinstance(priority, str):
             raise TypeError(f"a priority is a word, not a {type(priority).__name__}")
-        near = difflib.get_close_matches(priority.lower(), PRIORITIES, n=1)
-        hint = f"did you mean '{near[0]}'? " if near else ""
-        raise Error(f"there is no priority '{priority}'; {hint}There are {', '.join(PRIORITIES)}")
+        raise Error(f"there is no priority '{priority}'; {suggestion(priority, PRIORITIES)}")
     if priority != "normal":
         told.append(f'"priority": "{priority}"')
     if overlap_group is not None:
@@ -460,7 +458,7 @@ def recv(
         sent = _own.get((whole.name, tag))
         if not sent:
             raise Error(f"this rank, {other}, has sent itself nothing with the tag {tag}, so there is nothing to receive")
-        return _checked(sent.popleft(), extents, dtype)
+        return _checked(sent.popleft(), extents, dtype, device)
     if extents is None:
         raise Error("recv() needs the shape of what comes, outside of a ring block: recv(src, shape, dtype)")
     like = _like(extents, dtype, device)
@@ -505,9 +503,12 @@ def _tag(tag: Any) -> int:
     return _integer(tag, "tag")
 
 
-def _checked(x: Tensor, shape: Sequence[int] | None, dtype: Any) -> Tensor:
+def _checked(x: Tensor, shape: Sequence[int] | None, dtype: Any, device: Any) -> Tensor:
     if (shape is not None and tuple(shape) != tuple(x.shape)) or (dtype is not None and _torch_dtype(dtype) != x.dtype):
-        raise Error(f"what was sent is {x.dtype}{list(x.shape)}, not {dtype or x.dtype}{list(shape or x.shape)}")
+        raise Error(f"what was sent is {x.dtype}{list(x.shape)}, not {dtype or x.dtype}{list(x.shape if shape is None else shape)}")
+    where = None if device is None else torch.device(device)
+    if where is not None and (where.type != x.device.type or where.index not in (None, x.device.index)):
+        raise Error(f"what was sent is on {x.device}, not on {where}: recv() gives it where it is, and .to() moves it")
     return x
 
 
@@ -552,7 +553,7 @@ class _Ring:
             x, other = self.sent.popleft()
             if other != tag:
                 raise Error(f"in a ring block messages are received in the order in which they are sent: tag {tag} isn't {other}")
-            return _checked(self._exchange(x), shape, dtype)
+            return _checked(self._exchange(x), shape, dtype, device)
         if shape is None and self.last is None:
             raise Error("recv() ahead of any send() of the block needs the shape of what comes: recv(src, shape, dtype)")
         if shape is None:
@@ -621,8 +622,7 @@ def ring(direction: str = "forward", *, group: GroupLike = None) -> Iterator[Non
     only sent or only received take part with what they have, as at the ends of a chain.
     """
     if direction not in ("forward", "backward"):
-        near = difflib.get_close_matches(str(direction).lower(), ("forward", "backward"), n=1)
-        raise Error(f"a ring's direction is 'forward' or 'backward', not '{direction}'" + (f"; did you mean '{near[0]}'?" if near else ""))
+        raise Error(f"a ring has no direction '{direction}'; {suggestion(str(direction), ('forward', 'backward'))}")
     block = _Ring(direction, groups.of(group))
     blocks: list[_Ring] = _here.__dict__.setdefault("rings", [])
     blocks.append(block)

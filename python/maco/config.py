@@ -111,8 +111,11 @@ def get(key: str | None = None) -> Any:
 
 
 def reset() -> None:
-    """Sets all to what they are at first."""
-    set(**{key: default for key, (default, _) in _KEYS.items()})
+    """Sets all to what they are at first; but a backend that `maco.init` has begun with stays until `maco.finalize()`."""
+    from . import groups
+
+    kept = {"backend"} if groups.begun() else frozenset()
+    set(**{key: default for key, (default, _) in _KEYS.items() if key not in kept})
 
 
 @contextmanager

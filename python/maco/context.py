@@ -20,6 +20,9 @@ from .untraced import untraced
 __all__ = ["AutoOverlap", "Context", "OverlapRegion", "auto_overlap", "overlap_region"]
 
 
+_COLLECTIVES = (collectives.allreduce, collectives.allgather, collectives.reduce_scatter, collectives.alltoall, collectives.broadcast)
+
+
 class _Block:
     """A `with` block that records, and the functions that are called through it."""
 
@@ -146,6 +149,7 @@ class Context(_Block):
         roles = self._roles(device.type, device.index)
         if roles is not None:
             made["sm_roles"] = roles
+            made["roles_from"] = "'sm_config'" if self._counts[2] is not None else "compute_sms and comm_sms"
         if not self.overlap:
             made["overlap"] = "none"
         return made
@@ -190,9 +194,10 @@ class OverlapRegion(_Block):
         return self._submit(fn, args, kwargs)
 
     def submit_comm(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Lazy:
-        """The same for communication: `region.submit_comm(maco.allreduce, x)`."""
+        """The same for communication: `region.submit_comm(maco.allreduce, x)`. `async_op` of MACO's collectives says nothing here."""
         told = dict(kwargs)
-        told.pop("async_op", None)
+        if fn in _COLLECTIVES:
+            told.pop("async_op", None)
         return self._submit(fn, args, told)
 
     def _submit(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Lazy:

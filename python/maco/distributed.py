@@ -1,14 +1,15 @@
 """MACO below torch.distributed: the c10d backend "maco", and a patch of torch.distributed's functions.
 
 `dist.init_process_group("cpu:maco,cuda:maco")`, or "maco", makes a process group whose all-reduces, all-gathers, reduce-scatters,
-exchanges of equal parts, broadcasts and barriers are kernels of MACO's, as far as MACO has the dtype and the reduction. All else is done by
-gloo on the CPU and by NCCL on GPUs, over the same store; messages too: who receives from any rank has to see all of them.
+exchanges without sizes of parts, broadcasts and barriers are kernels of MACO's, as far as MACO has the dtype and the reduction. All else is
+done by gloo on the CPU and by NCCL on GPUs, over the same store; messages too: who receives from any rank has to see all of them.
 
 `patch_torch_distributed()` redirects the functions of a process group of another backend.
 """
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -17,10 +18,12 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.constants import default_pg_timeout
 
 from . import collectives, eager, groups
 from .errors import Error, Unavailable
 from .groups import Group
+from .program import stream_getter
 
 __all__ = ["ProcessGroupMaco", "patch_torch_distributed"]
 
@@ -41,6 +44,10 @@ def reduction(op: Any) -> str | None:
         if op == getattr(dist.ReduceOp, theirs):
             return name
     return None
+
+
+current_stream = stream_getter()
+_REPEATED = {dist.ReduceOp.SUM: "sum", dist.ReduceOp.AVG: "mean", dist.ReduceOp.MAX: "max", dist.ReduceOp.MIN: "min"}
 
 
 def _plain(*tensors: Any) -> bool:
@@ -69,8 +76,8 @@ def _put(out: torch.Tensor, result: torch.Tensor) -> None:
 
 
 def _all_reduce(x: torch.Tensor, reduce: str, group: Group) -> None:
-    result = eager.all_reduce_again(x, reduce, group) if x.is_cuda else None
-    _put(x, eager.all_reduce(x, reduce, group) if result is None else result)
+    if not (x.is_cuda and eager.all_reduce_in_place(x, reduce, group)):
+        _put(x, eager.all_reduce(x, reduce, group))
 
 
 def _all_gather(out: torch.Tensor, x: torch.Tensor, group: Group) -> None:
@@ -94,11 +101,6 @@ def _all_to_all(out: torch.Tensor, x: torch.Tensor, group: Group) -> None:
     _put(out, eager.all_to_all(x.contiguous().view(group.size, -1), group))
 
 
-def _all_to_all_list(outs: list[torch.Tensor], xs: list[torch.Tensor], group: Group) -> None:
-    for out, part in zip(outs, eager.all_to_all(torch.stack([x.detach() for x in xs]), group), strict=True):
-        _put(out, part)
-
-
 def _broadcast(x: torch.Tensor, root: int, group: Group) -> None:
     result = eager.broadcast(x, root, group)
     if group.rank != root:
@@ -120,8 +122,8 @@ class _Work(dist.Work):
         super().__init__()
         self._tensors = tensors
         self._own = own
-        # The stream on a GPU that it is on. A future takes longer to make than a small collective runs.
-        self._stream = torch.cuda.current_stream(tensors[0].device) if tensors and tensors[0].is_cuda else None
+        # The handle of the stream on a GPU that it is on. A future takes longer to make than a small collective runs.
+        self._stream = current_stream(tensors[0].device.index) if tensors and tensors[0].is_cuda else None
         self._future: Any = None if own is None else torch.futures.Future()
 
     def wait(self, timeout: Any = None) -> bool:
@@ -130,16 +132,20 @@ class _Work(dist.Work):
             self._own.wait()
             self._future.wait()
         elif self._stream is not None:
-            current = torch.cuda.current_stream(self._stream.device)
-            if current != self._stream:
-                current.wait_stream(self._stream)
+            device = self._tensors[0].device
+            if current_stream(device.index) != self._stream:
+                torch.cuda.current_stream(device).wait_stream(self._stream_object())
         return True
+
+    def _stream_object(self) -> torch.cuda.Stream:
+        assert self._stream is not None
+        return torch.cuda.ExternalStream(self._stream, device=self._tensors[0].device)
 
     def is_completed(self) -> bool:
         """Whether it has ended."""
         if self._own is not None:
             return bool(self._future.done()) and self._own.is_completed()
-        return self._stream is None or bool(self._stream.query())
+        return self._stream is None or bool(self._stream_object().query())
 
     def is_success(self) -> bool:
         """Whether it has ended without an error."""
@@ -160,8 +166,8 @@ class _Work(dist.Work):
                 self._future = torch.futures.Future()
                 self._future.set_result(self._tensors)
             else:
-                with torch.cuda.stream(self._stream):
-                    self._future = torch.futures.Future(devices=[self._stream.device])
+                with torch.cuda.stream(self._stream_object()):
+                    self._future = torch.futures.Future(devices=[self._tensors[0].device])
                     self._future.set_result(self._tensors)
         return self._future
 
@@ -205,7 +211,12 @@ class ProcessGroupMaco(dist.ProcessGroup):
     """A process group of torch.distributed's whose collectives are MACO's; what MACO hasn't is gloo's and NCCL's."""
 
     def __init__(self, store: Any, rank: int, size: int, timeout: timedelta = _TIMEOUT) -> None:
+        if torch.__version__.startswith("2.6."):
+            # It keeps C++'s part of a Work alone, and waits for ever when Python's is gone.
+            raise Unavailable("process groups of MACO need PyTorch 2.7 or later: update it, or take maco.patch_torch_distributed()")
         super().__init__(rank, size)
+        # None: torch's default, half an hour. MACO's own are shorter.
+        self.maco_timeout = None if timeout == default_pg_timeout else timeout.total_seconds()
         self._theirs = dist.ProcessGroup(store, rank, size)
         self._under_way: list[Any] = []
         backend = dist.ProcessGroup.BackendType
@@ -250,10 +261,19 @@ class ProcessGroupMaco(dist.ProcessGroup):
     def allreduce(self, tensors: Any, opts: Any = None, *rest: Any, **named: Any) -> Any:
         ones = [tensors] if isinstance(tensors, torch.Tensor) else tensors
         opts = _options(_raw.AllreduceOptions, opts, "reduceOp", named.get("op"))
+        if len(ones) == 1 and ones[0].is_cuda and not self._under_way and (again := self._again(ones, opts)) is not None:
+            return again
         reduce = _reducible(ones[0], opts.reduceOp) if len(ones) == 1 and _plain(*ones) else None
         if reduce is None:
             return self._other("allreduce", ones, opts)
         return self._own(ones, opts, lambda group: _all_reduce(ones[0], reduce, group))
+
+    def _again(self, ones: list[Any], opts: Any) -> Any:
+        """An all-reduce of a tensor on a GPU such as there were often; None: it isn't one."""
+        reduce = _REPEATED.get(opts.reduceOp.op)
+        if reduce is None or not eager.reduce_again(ones[0], reduce, self._group()):
+            return None
+        return _Work(ones, None)
 
     def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Any:
         opts = opts if opts is not None else _raw.AllreduceCoalescedOptions()
@@ -306,6 +326,8 @@ class ProcessGroupMaco(dist.ProcessGroup):
         fits = _plain(output, input) and output.dtype == input.dtype and input.numel() == output.numel() * self.size()
         reduce = _reducible(input, opts.reduceOp) if fits else None
         if reduce is None:
+            if fits and output.is_contiguous() and input.is_contiguous():
+                output, input = output.detach().view(-1), input.detach().view(-1)  # gloo takes no parts that are stacked
             return self._other("_reduce_scatter_base", output, input, opts)
         return self._own([output], opts, lambda group: _reduce_scatter(output, input, reduce, group))
 
@@ -337,20 +359,33 @@ class ProcessGroupMaco(dist.ProcessGroup):
     def alltoall_base(self, output: Any, input: Any, output_splits: Any, input_splits: Any, opts: Any = None, **named: Any) -> Any:
         opts = opts if isinstance(opts, _raw.AllToAllOptions) else _raw.AllToAllOptions()
         if not _equal_parts(output, input, output_splits, input_splits, self.size()):
+            outs, ins = _parts(output, output_splits, self.size()), _parts(input, input_splits, self.size())
+            if outs and ins and _plain(output, input) and not input.is_cuda and output.dtype == input.dtype:
+                return self._own([output], opts, lambda group: self._exchange(outs, ins))
             return self._other("alltoall_base", output, input, output_splits, input_splits, opts)
         return self._own([output], opts, lambda group: _all_to_all(output, input, group))
 
     def alltoall(self, outputs: Any, inputs: Any, opts: Any = None, **named: Any) -> Any:
         opts = opts if isinstance(opts, _raw.AllToAllOptions) else _raw.AllToAllOptions()
-        size = self.size()
-        if not (_alike(inputs, inputs[0], size) and _alike(outputs, inputs[0], size)):
-            return self._other("alltoall", outputs, inputs, opts)
-        return self._own(outputs, opts, lambda group: _all_to_all_list(outputs, inputs, group))
+        both = [*outputs, *inputs]
+        if len(both) == 2 * self.size() and _plain(*both) and not inputs[0].is_cuda and len({one.dtype for one in both}) == 1:
+            return self._own(outputs, opts, lambda group: self._exchange(outputs, inputs))
+        return self._other("alltoall", outputs, inputs, opts)
+
+    def _exchange(self, outputs: list[torch.Tensor], inputs: list[torch.Tensor]) -> None:
+        """An exchange of tensors of any sizes on the CPU by gloo, which has it of parts of one tensor, and moves few dtypes: as bytes."""
+        size = inputs[0].element_size()
+        sizes, given = [one.numel() * size for one in outputs], [one.numel() * size for one in inputs]
+        out = torch.empty(sum(sizes), dtype=torch.uint8)
+        flat = torch.cat([one.detach().reshape(-1) for one in inputs]).resolve_conj().resolve_neg().view(torch.uint8)
+        self._theirs.alltoall_base(out, flat, sizes, given, _raw.AllToAllOptions()).wait()
+        for one, part in zip(outputs, out.split(sizes), strict=True):
+            _put(one, part.clone().view(inputs[0].dtype))
 
     def barrier(self, opts: Any = None, **named: Any) -> Any:
         opts = opts if isinstance(opts, _raw.BarrierOptions) else _raw.BarrierOptions()
         device = opts.device if opts.device is not None and opts.device.type == "cuda" else None
-        if device is None and opts.device_ids:
+        if device is None and opts.device_ids and torch.cuda.is_available():
             device = torch.device("cuda", opts.device_ids[0])
         return self._own([], opts, lambda group: _barrier(group, device))
 
@@ -367,6 +402,18 @@ class ProcessGroupMaco(dist.ProcessGroup):
 
     def allgather_coalesced(self, *arguments: Any) -> Any:
         return self._other("allgather_coalesced", *arguments)
+
+    def gather_single(self, *arguments: Any) -> Any:
+        return self._other("gather_single", *arguments)
+
+    # The names of later versions of PyTorch.
+
+    all_gather_single = _allgather_base
+    all_gather_single_coalesced = allgather_into_tensor_coalesced
+    reduce_scatter_single = _reduce_scatter_base
+    reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
+    all_to_all_single = alltoall_base
+    gather_into_tensor = gather_single
 
     def send(self, *arguments: Any) -> Any:
         return self._theirs.send(*arguments)
@@ -398,15 +445,22 @@ def _options(kind: Any, given: Any, attribute: str, value: Any) -> Any:
     return made
 
 
+def _parts(x: torch.Tensor, splits: Any, size: int) -> list[torch.Tensor]:
+    """Axis 0 in parts of these sizes, without any in equal ones; none if that can't be."""
+    rows = x.shape[0] if x.dim() else -1
+    sizes = list(splits) if splits else [rows // size] * size
+    if rows < 0 or len(sizes) != size or sum(sizes) != rows or min(sizes) < 0:
+        return []
+    return list(x.detach().split(sizes))
+
+
 def _equal_parts(output: Any, input: Any, output_splits: Any, input_splits: Any, size: int) -> bool:
     if not _plain(output, input) or output.dtype != input.dtype or output.numel() != input.numel():
         return False
-    if input.dim() == 0 or output.dim() == 0 or input.shape[0] % size or output.shape[0] % size:
+    # Parts that are equal on this rank needn't be so on another, and all have to go the same way.
+    if output_splits or input_splits:
         return False
-    return all(
-        not splits or (len(splits) == size and all(one == x.shape[0] // size for one in splits))
-        for splits, x in ((output_splits, output), (input_splits, input))
-    )
+    return bool(input.dim() and output.dim()) and not input.shape[0] % size and not output.shape[0] % size
 
 
 # ---- the patch
@@ -522,11 +576,14 @@ def _broadcast_call(tensor: Any, src: Any = None, group: Any = None, async_op: b
     return _done([tensor], lambda: _broadcast(tensor, root, own), async_op)
 
 
+# By the names of all versions of PyTorch.
 _CALLS: dict[str, Callable[..., Any]] = {
     "all_reduce": _all_reduce_call,
     "all_gather_into_tensor": _all_gather_into_tensor_call,
+    "all_gather_single": _all_gather_into_tensor_call,
     "all_gather": _all_gather_call,
     "reduce_scatter_tensor": _reduce_scatter_tensor_call,
+    "reduce_scatter_single": _reduce_scatter_tensor_call,
     "reduce_scatter": _reduce_scatter_call,
     "all_to_all_single": _all_to_all_single_call,
     "broadcast": _broadcast_call,
@@ -534,8 +591,6 @@ _CALLS: dict[str, Callable[..., Any]] = {
 
 
 def _wrapped(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    import functools
-
     own = _CALLS[name]
 
     @functools.wraps(original)
@@ -562,10 +617,11 @@ def _signature(original: Callable[..., Any], arguments: Any, named: Any) -> None
 def patch_torch_distributed(min_bytes: int = 0, max_bytes: int | None = None) -> Patch:
     """Has torch.distributed's collectives run in MACO's kernels; gives what undoes that when it is called or left as a context.
 
-    Redirected are `all_reduce`, `all_gather`, `all_gather_into_tensor`, `reduce_scatter`, `reduce_scatter_tensor`, `all_to_all_single` and
-    `broadcast` of the default group, for tensors from `min_bytes` to `max_bytes` bytes (of what one rank gives; None: no limit). Calls on
-    sub-groups, with dtypes or reductions that MACO hasn't, and of other functions go on as before. All ranks patch alike. Names that were
-    imported from torch.distributed before stay as they are. Of several patches the last one's limits hold, and torch's functions are back
+    Redirected are `all_reduce`, `all_gather`, `all_gather_into_tensor`, `reduce_scatter`, `reduce_scatter_tensor` (`all_gather_single` and
+    `reduce_scatter_single` in later versions of PyTorch), `all_to_all_single` and `broadcast` of the default group, for tensors from
+    `min_bytes` to `max_bytes` bytes (of what one rank gives; None: no limit). Calls on sub-groups, with dtypes or reductions that MACO
+    hasn't, and of other functions go on as before. All ranks patch alike. Names that were imported from torch.distributed before stay as
+    they are. Of several patches the last one's limits hold, and torch's functions are back
     when all are undone.
     """
     if not dist.is_available():
@@ -580,7 +636,7 @@ def patch_torch_distributed(min_bytes: int = 0, max_bytes: int | None = None) ->
     patch = Patch(min_bytes, max_bytes)
     with _lock:
         if not _patches:
-            for name in _CALLS:
+            for name in (one for one in _CALLS if hasattr(dist, one)):
                 _originals[name] = getattr(dist, name)
                 call = _wrapped(name, _originals[name])
                 setattr(dist, name, call)

@@ -45,9 +45,9 @@ class _Call:
         # What the source names may be for another device.
         roles = [_fitting(one, device, own) for one in self.owner.known]
         if len(roles) == 1:
-            return {"sm_roles": roles[0]}
+            return {"sm_roles": roles[0], "roles_from": "set_config()"}
         _local.variant = self.chosen  # for the launch that follows in this thread
-        return {"variants": tuple(roles), "variant": _variant}
+        return {"variants": tuple(roles), "variant": _variant, "roles_from": "set_config()"}
 
 
 _local = threading.local()

@@ -24,8 +24,8 @@ from .dtypes import as_dtype
 from .errors import Error, GraphError, LaunchError, MismatchError
 from .graph import Graph, Value
 from .groups import Group
-from .program import Program
-from .tensors import shape_text
+from .program import Program, Repeated
+from .tensors import ALIGNMENT, shape_text
 
 __all__ = ["all_gather", "all_reduce", "all_to_all", "barrier", "broadcast", "check_parts", "reduce_scatter", "shift", "takes"]
 
@@ -103,24 +103,51 @@ def all_reduce(x: torch.Tensor, reduce: str, group: Group, attributes: str = "")
     if not takes(x.dtype, reduce):
         return _by_torch("allreduce", flat, reduce, group).view(x.shape)
     call = _call(x, f"allreduce by {reduce}")
-    result = _reduced(flat, reduce, lambda own, how: _run("allreduce", own, call, group, 1, 1, chosen, reduce=how)).view(x.shape)
-    if x.is_cuda and _kept.exact is not None and x.dtype in _FLOATS and not chosen:
-        _kept.quick[group.name, reduce, x.dtype, x.shape, x.device] = (*_kept.exact, f"calls {call}")
-    return result
+    return _reduced(flat, reduce, lambda own, how: _run("allreduce", own, call, group, 1, 1, chosen, reduce=how)).view(x.shape)
 
 
-def all_reduce_again(x: torch.Tensor, reduce: str, group: Group) -> torch.Tensor | None:
-    """The same, of a tensor on a GPU for which `_run` has a program of its own by now, in fewer steps; None: it has none."""
-    if type(x) is not torch.Tensor or not x.is_contiguous():
-        return None
-    found = _kept.quick.get((group.name, reduce, x.dtype, x.shape, x.device))
-    if found is None or config.get("debug"):
-        return None
-    program, values, what = found
-    group.check_usable()
-    out = torch.empty_like(x)
-    program({"x": x.detach().view(-1), "y": out.view(-1)}, values, what)
-    return out
+def all_reduce_in_place(x: torch.Tensor, reduce: str, group: Group) -> bool:
+    """Reduces a tensor on a GPU where it is, by a kernel for its size alone; False: there is none, or none yet."""
+    if type(x) is not torch.Tensor or not x.is_contiguous() or x.data_ptr() % ALIGNMENT:
+        return False
+    return reduce_again(x, reduce, group) or _often_in_place(x, reduce, group)
+
+
+def reduce_again(x: torch.Tensor, reduce: str, group: Group) -> bool:
+    """The same; False also where such a kernel would have to be made."""
+    found = _kept.in_place.get((group.name, reduce, x.dtype, x.shape, x.device))
+    if found is None or type(x) is not torch.Tensor or not x.is_contiguous():
+        return False
+    address = x.data_ptr()
+    return address % ALIGNMENT == 0 and found(address)
+
+
+def _often_in_place(x: torch.Tensor, reduce: str, group: Group) -> bool:
+    n, own = x.numel(), _OWN_REDUCTIONS.get(reduce)
+    if own is None or x.dtype not in _FLOATS or not n or group.size == 1 or config.get("debug") or groups.backend() == "gloo":
+        return False
+    same = _Same("allreduce", x, group, None, {"reduce": own})
+    often = ("in place", same.key, n)
+    with _kept.lock:
+        _kept.counts[often] = count = _kept.counts.get(often, 0) + 1
+        if count < OFTEN or n > _kept.most.get(same.key, MOST_AT_ONCE["cuda"]):
+            return False
+        groups.settle()
+        call = f"calls {_call(x, f'allreduce by {reduce}')}"
+        key = (same.key, n, "in place")
+        if key not in _kept.programs:
+            group.meet(call)
+        try:
+            program = _kept.find(key, lambda: _make_in_place(same, n))
+        except GraphError as error:
+            if "comm_buffer_bytes" not in str(error):
+                raise
+            _kept.counts[often] = -(10**9)  # it is too much at once
+            return False
+        values = {"call": zlib.crc32(call.encode()) % (2**31 - 1)}
+        program({"x": x.detach().view(-1)}, values, call)
+        _kept.in_place[group.name, reduce, x.dtype, x.shape, x.device] = Repeated(program, "x", values, call)
+    return True
 
 
 def reduce_scatter(x: torch.Tensor, reduce: str, group: Group, attributes: str = "") -> torch.Tensor:
@@ -304,16 +331,14 @@ class _Kept:
         self.programs: OrderedDict[Any, Program] = OrderedDict()
         self.counts: dict[Any, int] = {}
         self.most: dict[Any, int] = {}  # elements at once, where memory for communication is limited
-        # For `all_reduce_again`: programs for tensors of one shape, with the values of their launches.
-        self.quick: dict[Any, tuple[Program, dict[str, int], str]] = {}
-        self.exact: tuple[Program, dict[str, int]] | None = None  # what the last run was, if it was one such program's
+        self.in_place: dict[Any, Repeated] = {}  # for `all_reduce_in_place`, by shape
 
     def find(self, key: Any, make: Callable[[], Program]) -> Program:
         found = self.programs.get(key)
         if found is None:
             found = self.programs[key] = make()
             while len(self.programs) > MOST_PROGRAMS:
-                self.quick.clear()
+                self.in_place.clear()
                 self.programs.popitem(last=False)[1].close()
         self.programs.move_to_end(key)
         return found
@@ -323,14 +348,14 @@ class _Kept:
             for one in self.programs.values():
                 one.close()
             self.programs.clear()
-            self.quick.clear()
+            self.in_place.clear()
             self.counts.clear()
             self.most.clear()
 
 
 _kept = _Kept()
 groups.on_finalize(_kept.clear)
-config.changed.append(_kept.quick.clear)
+config.changed.append(_kept.in_place.clear)
 
 
 _ROOM = 256
@@ -364,13 +389,10 @@ def _run(
         if same.device == "cuda" and config.get("debug"):
             group.compare(call, "the collective that is called")
         begin = 0
-        _kept.exact = None
         while begin < n:
             end = min(n, begin + most)
             try:
                 program, values = _program(same, end - begin, parts, call)
-                if end - begin == n and "n" not in values:
-                    _kept.exact = program, values
             except GraphError as error:
                 # It is too much at once for comm_buffer_size; so say all ranks.
                 if "comm_buffer_bytes" not in str(error) or _room(end - begin) <= _ROOM:
@@ -428,6 +450,14 @@ def _make(same: _Same, parts: int, room: int, exact: bool) -> Program:
     told = {**same.arguments, **({"algorithm": same.algorithm} if same.algorithm else {})}
     op: Callable[..., Value] = getattr(graph, same.kind)
     graph.output("y", op(x, name=same.kind, **told))  # the name that profiles show
+    return Program(graph, group=same.group, device=same.device, index=same.index)
+
+
+def _make_in_place(same: _Same, n: int) -> Program:
+    graph = Graph(same.kind, same.group.size)
+    graph.scalar("call", 0, 2**31 - 1)
+    x = graph.state("x", as_dtype(same.dtype), [n])
+    graph.allreduce(x, name=same.kind, into=x, **same.arguments)
     return Program(graph, group=same.group, device=same.device, index=same.index)
 
 

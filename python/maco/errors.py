@@ -133,6 +133,7 @@ def nested(found: Sequence[Diagnostic]) -> tuple[Diagnostic, ...]:
     return tuple(made)
 
 
+_TARGET = re.compile(r"--target=(\w+)")
 _DIFFERENT = ("the ranks were told different things", "has other dims or scalars in memory than rank")
 
 
@@ -140,6 +141,8 @@ def from_library(
     code: int, message: str, diagnostics: Sequence[Diagnostic] = (), stopped: tuple[int, str, str, int, int] | None = None
 ) -> Error:
     """The exception for a `maco_error`: its code, message, diagnostics in a row, and what stopped (rank, task, event, expected, seen)."""
+    # The library's messages name options of its command line.
+    message = _TARGET.sub(r"Graph.compile(target='\1')", message)
     if any(words in message for words in _DIFFERENT):
         return MismatchError(message, code=ErrorCode(code))
     if code == ErrorCode.INVALID_GRAPH:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,8 +19,9 @@ from .fx_match import matched
 from .fx_parts import offers
 from .fx_plan import Plan, changes, weight
 from .fx_report import Report
+from .program import because
 
-__all__ = ["Compiled", "Options", "compile_fx"]
+__all__ = ["Compiled", "Options", "compile_fx", "compile_prepared", "prepared"]
 
 SMALLEST_DIM = 32
 """Where nothing is said of the largest size, kernels are compiled for at least as many rows, and then for twice as many each."""
@@ -34,27 +35,27 @@ class Options:
     """How graphs are compiled.
 
     `strict`: what MACO can't compute is a `maco.Error` that names op, line and reason. `dynamic`: False: another kernel for each size that
-    varies; else they stay open in the kernel, where products, norms and the like can have them. `sm_roles` and `overlap`
-    are settings of `Graph.set`; the former may be a `maco.SMConfig`. `min_ops`: parts of fewer ops are left to torch, unless they have a
-    product or a collective. `name` is that of the graphs; `timeout` in seconds of a launch without progress, None: the group's. `compile`
-    are options of `Graph.compile`. `group`: the ranks that collectives are of; None: each op says it. `dry`: nothing is compiled, for
-    reports. `variants` are settings `sm_roles` that each kernel has all of; `variant()` gives the number of the one that a launch takes.
-    With `alike` ranks whose graphs differ are a `maco.MismatchError`; else collectives become kernels of their own then.
+    varies; else they stay open in the kernel, where products, norms and the like can have them. `sm_roles` and `overlap` are settings of
+    `Graph.set`; the former may be a `maco.SMConfig`, and `roles_from` is what errors call it. `min_ops`: parts of fewer ops are left to
+    torch, unless they have a product or a collective. `name` is that of the graphs; `timeout` in seconds of a launch without progress,
+    None: the group's. `dry`: nothing is compiled, for reports. `variants` are settings `sm_roles` that each kernel has all of; `variant()`
+    gives the number of the one that a launch takes. With `alike` ranks whose graphs differ are a `maco.MismatchError`; else collectives
+    become kernels of their own then. `guarded`: calls have inputs of the dtypes, shapes and strides that were traced, which torch sees to.
     """
 
     strict: bool = False
     dynamic: bool | None = None
     sm_roles: Any = None
+    roles_from: str = "'sm_roles'"
     min_ops: int = 1
     overlap: str | None = None
     name: str = "fx"
     timeout: float | None = None
-    compile: Mapping[str, Any] = field(default_factory=dict)
-    group: Any = None
     dry: bool = False
     variants: Sequence[Any] = ()
     alike: bool = False
     variant: Callable[[], int] | None = None
+    guarded: bool = False
 
 
 class Compiled:
@@ -67,6 +68,8 @@ class Compiled:
         self.run = run
         self.report: Report = plan.report
         self.parts = tuple(plan.parts)
+        self.in_place = bool(plan.updates)
+        """Whether it changes parts of inputs where they are, so that a call can't be begun anew."""
         found = plan.output.args[0]
         self._outputs = list(found) if isinstance(found, (list, tuple)) else [found]
 
@@ -94,8 +97,16 @@ def compile_fx(gm: GraphModule, example_inputs: Sequence[Any], *, options: Optio
     parameters, mostly the same tensors at each call. Raises `maco.Error` with `Options.strict` if something is left to torch, and
     `maco.MismatchError` if ranks compile different graphs with collectives.
     """
-    options = options or Options()
-    gm = matched(_functional(gm, example_inputs))
+    return compile_prepared(prepared(gm, example_inputs), options=options or Options(), static=static)
+
+
+def prepared(gm: GraphModule, example_inputs: Sequence[Any]) -> GraphModule:
+    """What `compile_prepared` takes: the graph with shapes, without changes in place, and with patterns as one op."""
+    return matched(_functional(gm, example_inputs))
+
+
+def compile_prepared(gm: GraphModule, *, options: Options, static: Sequence[int] = ()) -> Compiled:
+    """`compile_fx` of a graph that was prepared; this part of it needs nothing of torch's tracing, and may come later."""
     symbols = _symbols(gm)
     if not symbols:
         plan = Plan(gm, options, frozenset(static))
@@ -201,7 +212,9 @@ class _Versions:
             with self.lock:
                 found = self.made.get(values)
                 if found is None:
-                    _, found = self.of(dict(zip(self.symbols, values, strict=True)))
+                    others = ", ".join(str(one) for one in self.made if one[0] != "dims")
+                    with because(f" again, for sizes {values}, where it had {others}" if others else ""):
+                        _, found = self.of(dict(zip(self.symbols, values, strict=True)))
         return found(*inputs)
 
     def of(self, values: Mapping[Any, int]) -> tuple[Plan, Callable[..., list[Any]]]:

@@ -107,10 +107,6 @@ def _collective(lo: Lowering, node: Node) -> Any:
         return Dense(graph.allreduce(dense.value, reduce, **_told(lo, node, 3 if own else 99)), dense.form, shape, dtype)
     if name == "broadcast":
         root = int(node.args[1])  # type: ignore[arg-type]
-        if not own:
-            import torch.distributed as dist
-
-            root = dist.get_group_rank(_process_group(node), root)
         return Dense(graph.broadcast(dense.value, root=root, **_told(lo, node, 3 if own else 99)), dense.form, shape, dtype)
     if name == "shift":
         by = int(node.args[1])  # type: ignore[arg-type]
@@ -146,12 +142,6 @@ def _only_on(lo: Lowering, node: Node) -> Any:
     lo.graph.send(dense.value, dst=rank, if_=here)
     value = lo.graph.recv(src=rank, shape=list(dense.form), if_=here, **common_of(lo, dtype))
     return Dense(value, dense.form, shape, dtype)
-
-
-def _process_group(node: Node) -> Any:
-    from torch.distributed.distributed_c10d import _resolve_process_group
-
-    return _resolve_process_group(str(node.args[2]))  # type: ignore[arg-type]
 
 
 def _wait(lo: Lowering, node: Node) -> Any:

@@ -184,6 +184,7 @@ class Gated(Lazy):
 
     gate: Ref
     kind: str
+    attributes: Mapping[str, Any]
 
 
 class Permuted(Ref):
@@ -505,19 +506,20 @@ def operand_of(node: Node, position: int, name: str, default: Any = None) -> Any
     return node.kwargs.get(name, default)
 
 
-def result_of(node: Node, index: int | None = None) -> tuple[Shape, DType]:
-    """Shape and dtype of what a node gives."""
+def result_of(node: Node, index: int | None = None, bools: bool = False) -> tuple[Shape, DType]:
+    """Shape and dtype of what a node gives. Truth values, u8 0 and 1, are for those who ask for `bools`: others would count with them."""
     value = node.meta.get("val")
     if index is not None:
         value = value[index]
     if not isinstance(value, torch.Tensor):
         raise Unsupported("it gives no tensor" if value is not None else "nothing is known of its result")
-    if value.dtype not in DTYPES:
+    truths = bools and value.dtype is torch.bool
+    if value.dtype not in DTYPES and not truths:
         raise Unsupported(f"MACO has no dtype {str(value.dtype).removeprefix('torch.')}")
     shape = extents(value.shape)
     if any(one == 0 for one in shape):
         raise Unsupported("a tensor without elements")
-    return shape, DTYPES[value.dtype]
+    return shape, DType.u8 if truths else DTYPES[value.dtype]
 
 
 def common_of(lo: Lowering, dtype: DType | None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Patterns of several traced ops that are one op of MACO's: norms written out, and attention.
+"""Patterns of several traced ops that are one op of MACO's: norms written out, rotary embeddings, and attention.
 
 A match becomes a call of one of the functions here, which say in torch what they compute; `fx_rows` knows them as MACO's ops.
 """
@@ -14,9 +14,10 @@ import torch
 from torch.fx import GraphModule, Node
 from torch.utils._python_dispatch import _disable_current_modes
 
+from . import fx_rotary
 from .fx_masks import constant, mask_kind, seen_kind, seen_up_to
 
-__all__ = ["attention", "inverse_rms", "matched", "rms_norm"]
+__all__ = ["attention", "inverse_rms", "matched", "rms_norm", "rotary"]
 
 aten = torch.ops.aten
 
@@ -49,10 +50,38 @@ def attention(
     return found.to(dtype)
 
 
+def rotary(
+    x: torch.Tensor,
+    cosines: torch.Tensor,
+    sines: torch.Tensor,
+    interleaved: bool,
+    back: bool,
+    dtype: torch.dtype,
+    rows: torch.Tensor | None = None,
+    varying: tuple[bool, ...] = (),
+) -> torch.Tensor:
+    """Pairs of x's last axis turned by angles (`back`: the other way), of which cosines and sines have a column each, or one an element.
+
+    They are broadcast to x. With `varying` they are tables, a row for each place along the axes of x that it names; with `rows` these of
+    their rows count.
+    """
+    if varying:
+        places = [extent if varies else 1 for extent, varies in zip(x.shape, varying, strict=False)]
+        cosines, sines = (one if rows is None else one[rows] for one in (cosines, sines))
+        cosines, sines = (one.reshape(*places, one.shape[-1]) for one in (cosines, sines))
+    wide, (c, s) = x.float(), (one.float() for one in (cosines, sines))
+    half = x.shape[-1] // 2
+    if c.shape[-1] == half:
+        c, s = (one.repeat_interleave(2, -1) if interleaved else torch.cat((one, one), -1) for one in (c, s))
+    a, b = (wide[..., ::2], wide[..., 1::2]) if interleaved else (wide[..., :half], wide[..., half:])
+    turned = torch.stack((-b, a), -1).flatten(-2) if interleaved else torch.cat((-b, a), -1)
+    return (wide * c + turned * (-s if back else s)).to(dtype)
+
+
 def matched(gm: GraphModule) -> GraphModule:
     """The graph with matches in place of their ops, or the graph itself."""
     targets = {node.target for node in gm.graph.nodes if node.op == "call_function"}
-    if not targets & {aten.rsqrt.default, aten.copy.default, *_SOFTMAXES, *_ATTENTIONS}:
+    if not targets & {aten.rsqrt.default, aten.copy.default, aten.cat.default, aten.stack.default, *_SOFTMAXES, *_ATTENTIONS}:
         return gm
     found = GraphModule(gm, _copied(gm))
     changed = False
@@ -63,6 +92,8 @@ def matched(gm: GraphModule) -> GraphModule:
             changed |= _norm(node)
         elif node.target is aten.copy.default:
             changed |= _whole_copy(node)
+        elif node.target in (aten.cat.default, aten.stack.default):
+            changed |= fx_rotary.found(node)
         elif node.target in _SOFTMAXES:
             changed |= _written_attention(node)
         elif node.target in _ATTENTIONS:

@@ -1,12 +1,10 @@
 """Norms among traced ops, forward and backward.
 
-MACO's ops give no deviations, which the backward pass needs. A column of a constant beside a norm's operand makes them: normed, it is
-a multiple of 1 / sqrt(mean(x^2) + eps).
+MACO's norms give no deviations, which the backward pass needs: ops beside them do.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -103,7 +101,7 @@ def _rms_norm(lo: Lowering, node: Node) -> Any:
     if not used_results(node) - {0}:
         return made, None
     width = product(sizes)
-    inverse = inverse_rms(lo, _flat(lo, x, divided(product(x.shape), width), width), eps)
+    inverse = inverse_rms(lo, _flat(lo, x, divided(product(x.shape), width), width), eps, node)
     return made, _given_as(lo, inverse, node, 1)
 
 
@@ -123,19 +121,14 @@ def _flat(lo: Lowering, ref: Ref, rows: Any, width: Any) -> Dense:
     return lo.dense(ref).viewed((rows, width))
 
 
-def inverse_rms(lo: Lowering, x: Dense, eps: float) -> Dense:
+def inverse_rms(lo: Lowering, x: Dense, eps: float, node: Node) -> Dense:
     """1 / sqrt(mean(x^2) + eps) of each row of x[rows, width], as f32[rows, 1]."""
-    rows, width = x.shape
-    static([rows, width], "a norm whose deviation is needed")
-    if not eps > 0:
-        raise Unsupported("the deviation of a norm without an epsilon")
-    assert isinstance(width, int)
-    column = lo.dense(Number(math.sqrt(width * eps), (rows, 1), F32))
-    wide = lo.graph.concat(lo.shaped(x, (rows, width)), column.value, axis=1, dtype=F32)
-    normed = lo.graph.rmsnorm(wide, lo.shaped(Number(1.0, (width + 1,), F32), (width + 1,)), eps=0.0, dtype=F32)
-    last = lo.graph.slice(normed, axis=1, begin=width)
-    value = lo.graph.mul(last, value=1.0 / math.sqrt(eps * (width + 1)), dtype=F32)
-    return lo.made(value, (rows, 1), (rows, 1), F32)
+    name, lo.name = lo.name, ""
+    kept = (x.shape[0], 1)
+    square = reduced(lo, "mean", _op(lo, "mul", x, x, x.shape), [1], kept, F32, node)
+    found = lo.dense(unary(lo, "rsqrt", _op(lo, "add", square, eps, kept), kept, F32))
+    lo.name = name
+    return found
 
 
 def _op(lo: Lowering, kind: str, x: Operand, y: Operand, shape: Shape, out: DType = F32) -> Dense:
@@ -147,7 +140,7 @@ def _statistics(lo: Lowering, node: Node, x: Ref, width: Any, eps: float) -> tup
     rows = divided(product(x.shape), width)
     flat = _flat(lo, x, rows, width)
     mean = reduced(lo, "mean", flat, [1], (rows, 1), F32, node)
-    return mean, inverse_rms(lo, _op(lo, "sub", flat, mean, (rows, width)), eps)
+    return mean, inverse_rms(lo, _op(lo, "sub", flat, mean, (rows, width)), eps, node)
 
 
 def _given_as(lo: Lowering, ref: Dense, node: Node, index: int) -> Ref:
@@ -160,7 +153,7 @@ def _matched_inverse(lo: Lowering, node: Node) -> Any:
     shape, dtype = result_of(node)
     x, eps = lo.ref(node.args[0]), float(node.args[1])  # type: ignore[arg-type]
     width = x.shape[-1]
-    found = inverse_rms(lo, _flat(lo, x, divided(product(x.shape), width), width), eps)
+    found = inverse_rms(lo, _flat(lo, x, divided(product(x.shape), width), width), eps, node)
     return found.viewed(shape) if dtype is F32 else lo.dense(unary(lo, "cast", found, found.shape, dtype)).viewed(shape)
 
 

@@ -20,7 +20,7 @@ from .fx_state import appended
 from .fx_views import permuted
 from .graph import Graph, Value
 from .program import Program, program
-from .roles import SMConfig, roles_of
+from .roles import SMConfig, of_one_rank, roles_of
 
 if TYPE_CHECKING:
     from .fx_plan import Plan
@@ -90,6 +90,7 @@ class Part:
         self.graph = _Traced(plan.options.name, self.group.size if self.group is not None else 1)
         self.dims: tuple[str, ...] = ()
         self.program: Program | None = None
+        self.known = False
 
     def build(self, wanted: Sequence[Node]) -> None:
         """Writes the graph, of which `wanted` are needed outside. Raises Unsupported and `maco.GraphError`."""
@@ -121,27 +122,34 @@ class Part:
         elif isinstance(roles, SMConfig):
             roles = roles_of(roles, self.device.type, self.device.index)
         if roles is not None:
-            graph.set(sm_roles=roles)
+            graph.set(sm_roles=of_one_rank(roles) if self.graph.world == 1 else roles)
         if options.overlap is not None:
             graph.set(overlap=options.overlap)
 
-    def check_settings(self) -> None:
-        """Raises `maco.Error` if no graph can have the settings."""
-        graph = Graph("settings")
-        self._set(graph)
-        graph.output("y", graph.relu(graph.input("x", "f32", [4])))
-        try:
-            graph.compile(**{**dict(self.plan.options.compile), **({"target": "cpu"} if self.device.type == "cpu" else {})})
-        except GraphError as error:
-            raise Error(error.diagnostics[0].text if error.diagnostics else str(error), code=error.code) from None
+    def check_settings(self, wrong: GraphError) -> None:
+        """Raises `maco.Error` if no graph can have the settings, or it is the roles of SMs that are `wrong` for this one."""
+        text = _first_text(wrong)
+        if "'sm_roles'" not in text:
+            graph = Graph("settings")
+            self._set(graph)
+            graph.output("y", graph.relu(graph.input("x", "f32", [4])))
+            try:
+                graph.compile(target="cpu" if self.device.type == "cpu" else None)
+                return
+            except GraphError as error:
+                text = _first_text(error)
+                if "gives no range of role" in text or "no range of 'sm_roles'" in text:
+                    return  # only for this graph's op
+        raise Error(text.replace("'sm_roles'", self.plan.options.roles_from), code=wrong.code) from None
 
     def compile(self) -> None:
         """Makes the program."""
         options = self.plan.options
         index = self.device.index or 0
-        self.program = program(
-            self.graph, group=self.group, device=self.device.type, index=index, timeout=options.timeout, **dict(options.compile)
-        )
+        self.program = program(self.graph, group=self.group, device=self.device.type, index=index, timeout=options.timeout)
+        # Where torch has compared inputs with those that were traced, they aren't looked at again.
+        self.known = options.guarded and not self.dims and all(one.node.op == "placeholder" for one in self.inputs)
+        self.program.from_end = tuple(one.name for one in self.inputs if one.scalar)
 
     def _symbols(self) -> list[Any]:
         """The dims that its tensors have."""
@@ -168,7 +176,7 @@ class Part:
         name = f"x{len(self.inputs)}"
         declare = self.graph.param if node in self.plan.static_nodes else self.graph.input
         if kind[0] == "position":
-            self.inputs.append(_In(node, name, _position(kind[1], self.device), scalar=True))
+            self.inputs.append(_In(node, name, _position(kind[1]), scalar=True))
             return self.graph.scalar(name, 0, kind[1])
         if kind[0] == "state":
             declare = self.graph.state
@@ -210,8 +218,12 @@ class Part:
         assert self.program is not None
         if (variant := self.plan.options.variant) is not None:
             values = {**values, VARIANT: variant()}
-        self.program(given, values)
+        self.program(given, values, known=self.known)
         return [tensor if out.want is None else tensor.to(out.want) for out, tensor in zip(self.outputs, made, strict=True)]
+
+
+def _first_text(error: GraphError) -> str:
+    return error.diagnostics[0].text if error.diagnostics else str(error)
 
 
 VARIANT = "sm_config"
@@ -354,12 +366,12 @@ def _viewed(form: tuple[int, ...], number: int) -> Callable[[Any], Any]:
     return prepare
 
 
-def _position(rows: int, device: torch.device) -> Callable[[Any], Any]:
-    """The number of a row, which may count from the end: of a tensor on a GPU as a tensor there, which the launch reads."""
+def _position(rows: int) -> Callable[[Any], Any]:
+    """The number of a row, which may count from the end. Of a tensor on a GPU it is that: the launch reads it."""
 
     def prepare(tensor: Any) -> Any:
-        if device.type == "cuda":
-            return torch.where(tensor < 0, tensor + rows, tensor).clamp(-1, rows).to(device, torch.int32).reshape(())
+        if tensor.is_cuda:
+            return tensor
         number = int(tensor)
         return number + rows if number < 0 else number
 

@@ -11,7 +11,7 @@ import torch
 from torch.fx import GraphModule, Node
 from torch.utils._python_dispatch import _disable_current_modes
 
-from . import fx_norms, fx_pointwise, fx_rows, groups  # noqa: F401  what ops become is in their tables
+from . import fx_choices, fx_norms, fx_pointwise, fx_rows, fx_turns, groups  # noqa: F401  what ops become is in their tables
 from .dtypes import DType
 from .errors import Error, GraphError, MismatchError
 from .fx_code import Code
@@ -19,6 +19,7 @@ from .fx_collectives import group_of, is_collective
 from .fx_lower import DTYPES, VIEWS, Dense, Lowering, Shape, Unsupported, lowering_of, sizes, written
 from .fx_match import attention
 from .fx_parts import Part, declared, device_of, is_view, tensor_of, values_of
+from .fx_reasons import unknown
 from .fx_report import Report, op_name, source_line
 from .fx_state import appended, updates
 from .graph import Graph
@@ -106,6 +107,7 @@ class Plan:
         gone = self.gone
         self.nodes = [node for node in self.nodes if node not in gone]
         self.last = [node for node in self.last if node not in gone]
+        self.idle = {node.name for node in self.nodes if _without_elements(node)}
         self.group: Any = None
         self.apart = False  # whether collectives have parts of their own
         self.parts: list[Part] = []
@@ -119,8 +121,8 @@ class Plan:
             while True:
                 self._cut(inside)
                 self.report = self._report()
-                if self.options.strict and self.report.fallbacks:
-                    raise Error(_strict_message(self.report))
+                if self.options.strict and (left := [row for row in self.report.fallbacks if row["name"] not in self.idle]):
+                    raise Error(_strict_message(left))
                 try:
                     failed = self._compile_parts()
                 except MismatchError as error:
@@ -167,7 +169,7 @@ class Plan:
                 try:
                     part.compile()
                 except GraphError as error:
-                    part.check_settings()
+                    part.check_settings(error)
                     reason = error.diagnostics[0].text if error.diagnostics else str(error)
                     self.reasons.update(dict.fromkeys(part.nodes, reason))
                     return set(part.nodes)
@@ -243,7 +245,7 @@ class Plan:
         def constant(_key: Any, dtype: DType, form: Shape, _make: Any) -> Dense:
             return Dense(graph.param(name(), dtype, list(form)), form, form, dtype)
 
-        self.group = self.options.group or self._first_group()
+        self.group = self._first_group()
         lo = Lowering(graph, given, constant)
         lo.hard = self.hard
         for node in self.nodes:
@@ -254,7 +256,7 @@ class Plan:
             if not values_of(node) and _is_number(node):
                 continue
             if lowering_of(node) is None and node not in self.updates:
-                self.reasons[node] = "MACO has no such op"
+                self.reasons[node] = unknown(node)
                 continue
             try:
                 self._at = device_of(node)
@@ -406,7 +408,7 @@ class Plan:
                     return set(nodes) & self._blamed(nodes, error.reason)
                 return self._blamed(nodes, error.reason)
             except GraphError as error:
-                part.check_settings()
+                part.check_settings(error)
                 return self._blamed(nodes, error.diagnostics[0].text if error.diagnostics else str(error))
             self.parts.append(part)
         return set()
@@ -474,6 +476,12 @@ class Plan:
         return report
 
 
+def _without_elements(node: Node) -> bool:
+    """Whether it has nothing to read, or nothing to write."""
+    tensors = [one.meta.get("val") for one in (node, *node.all_input_nodes)]
+    return any(isinstance(one, torch.Tensor) and any(isinstance(size, int) and size == 0 for size in one.shape) for one in tensors)
+
+
 def _is_number(node: Node) -> bool:
     """Whether it computes a size."""
     return isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool))
@@ -486,9 +494,8 @@ def _hints(value: Any) -> list[tuple[Any, int]]:
     return [(one.node.expr, int(one.node.hint)) for one in found if one.node.expr.is_Symbol]
 
 
-def _strict_message(report: Report) -> str:
-    first = report.fallbacks[0]
-    more = len(report.fallbacks) - 1
+def _strict_message(left: Sequence[Mapping[str, Any]]) -> str:
+    first, more = left[0], len(left) - 1
     place = f" at {first['source']}" if first["source"] else ""
     rest = f" (and {more} more: maco.explain lists them)" if more else ""
     return f"'{first['op']}'{place} can't run in MACO, and strict is set: {first['reason']}{rest}"

@@ -31,6 +31,7 @@ from .fx_lower import (
     product,
     result_of,
 )
+from .fx_masks import constant
 from .graph import Value
 
 aten = torch.ops.aten
@@ -45,11 +46,16 @@ def number_of(number: Any, dtype: DType) -> Scalar:
         raise Unsupported(f"a number that is known only at run time ({type(number).__name__})")
     if isinstance(number, float) and not math.isfinite(number):
         raise Unsupported(f"the number {number}: a graph of MACO's can't have it")
-    if dtype is DType.i32 and (int(number) != number or abs(number) > LARGEST_I32):
-        raise Unsupported(f"the number {number} with i32")
-    if dtype is not DType.i32 and abs(number) > 3.4028234e38:
+    if dtype in (DType.i32, DType.u8) and (int(number) != number or abs(number) > LARGEST_I32):
+        raise Unsupported(f"the number {number} with {dtype}")
+    if dtype in FLOATS and abs(number) > 3.4028234e38:
         raise Unsupported(f"the number {number}, which f32 hasn't")
     return number
+
+
+COMPARISONS = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
+"""What each is with its operands exchanged."""
+_OF_INTEGERS = ("relu", "neg", "abs", "clamp")
 
 
 def computed(dtype: DType) -> DType:
@@ -75,7 +81,8 @@ def converted(lo: Lowering, ref: Ref, dtype: DType) -> Ref:
 def unary(lo: Lowering, kind: str, ref: Ref, shape: Shape, dtype: DType, **attributes: Any) -> Ref:
     """An op of one operand. `dtype` is that of the result."""
     if kind not in ("copy", "cast"):
-        ref = converted(lo, ref, computed(ref.dtype) if kind == "relu" else (ref.dtype if ref.dtype in FLOATS else DType.f32))
+        whole = kind in _OF_INTEGERS
+        ref = converted(lo, ref, computed(ref.dtype) if whole else (ref.dtype if ref.dtype in FLOATS else DType.f32))
     if isinstance(ref, Permuted):
         base = unary(lo, kind, ref.base, ref.base.shape, dtype, **attributes)
         return Permuted(base, ref.perm, ref.node)
@@ -102,7 +109,8 @@ def unexpanded(ref: Ref) -> Ref:
 def binary(lo: Lowering, kind: str, x: Operand, y: Operand, shape: Shape, dtype: DType, out: DType | None = None) -> Ref:
     """x op y with torch's broadcasting, computed among operands of `dtype`, and rounded to `out` (`dtype` if it isn't given)."""
     out = out or dtype
-    within = computed(dtype)
+    compares = kind in COMPARISONS
+    within = dtype if compares else computed(dtype)
     if isinstance(x, Ref):
         x = converted(lo, x, within)
     if isinstance(y, Ref):
@@ -117,12 +125,17 @@ def binary(lo: Lowering, kind: str, x: Operand, y: Operand, shape: Shape, dtype:
     def turned() -> tuple[str, Operand, Operand]:
         """The op with its operands exchanged."""
         if kind != "sub":
-            return kind, y, x
+            return COMPARISONS.get(kind, kind), y, x
         return "add", binary(lo, "mul", y, -1, y.shape, within, wide), x  # type: ignore[union-attr]
 
+    if kind in ("div", "pow") and not isinstance(x, Ref):
+        x = Number(number_of(x, within), shape, within)
     if not isinstance(x, Ref):
         kind, x, y = turned()
     assert isinstance(x, Ref)
+    if kind in ("div", "pow"):
+        x = x if x.shape == shape else Expanded(x, shape, getattr(x, "node", None))  # type: ignore[arg-type]
+        x = lo.dense(x) if isinstance(x, Expanded) else x
     if isinstance(y, Ref) and x.shape != shape:
         bare = unexpanded(y)
         if y.shape == shape and (bare.shape == shape or product(unexpanded(x).shape) == 1):
@@ -146,8 +159,9 @@ def binary(lo: Lowering, kind: str, x: Operand, y: Operand, shape: Shape, dtype:
     if x.shape != shape:
         x = Expanded(x, shape, getattr(x, "node", None))  # type: ignore[arg-type]
     found = lo.dense(x)
-    common: dict[str, Any] = {"dtype": computed(out)}
-    if name and out is not DType.u8:
+    cut = out is DType.u8 and not compares
+    common: dict[str, Any] = {"dtype": computed(out) if cut else out}
+    if name and not cut:
         common["name"] = name
     write = getattr(lo.graph, kind)
     form = found.form
@@ -156,7 +170,7 @@ def binary(lo: Lowering, kind: str, x: Operand, y: Operand, shape: Shape, dtype:
         value = write(lo.shaped(found, form), beside, **common)
     else:
         value = write(found.value, value=number_of(y, within), **common)
-    if out is DType.u8:
+    if cut:
         value = lo.graph.cast(value, out)
     return lo.made(value, form, shape, out)
 
@@ -237,14 +251,18 @@ def _mul(lo: Lowering, node: Node) -> Any:
     shape, dtype = result_of(node)
     x, y = lo.operand(node.args[0]), lo.operand(node.args[1])
     for gated, other, at in ((x, y, 0), (y, x, 1)):
-        if isinstance(gated, Gated) and gated.made is None and gated.kind == "silu" and isinstance(other, Ref) and dtype in FLOATS:
+        if isinstance(gated, Gated) and gated.made is None and isinstance(other, Ref) and dtype in FLOATS:
             source = node.args[at]
             if isinstance(source, Node) and len(source.users) == 1 and gated.shape == shape and unexpanded(other).shape == shape:
                 gate, up = lo.dense(gated.gate), lo.dense(unexpanded(other))
                 if up.dtype not in FLOATS:
                     continue
                 form = gate.form if gate.form in up.forms or up.form not in gate.forms else up.form
-                value = lo.graph.swiglu(lo.shaped(gate, form), lo.shaped(up, form), **common_of(lo, dtype))
+                left, right, common = lo.shaped(gate, form), lo.shaped(up, form), common_of(lo, dtype)
+                if gated.kind == "gelu":
+                    value = lo.graph.geglu(left, right, **gated.attributes, **common)
+                else:
+                    value = lo.graph.swiglu(left, right, **common)
                 return lo.made(value, form, shape, dtype)
     return binary(lo, "mul", x, y, shape, dtype)
 
@@ -252,20 +270,38 @@ def _mul(lo: Lowering, node: Node) -> Any:
 @lowers(aten.div.Tensor, aten.div.Scalar)
 def _div(lo: Lowering, node: Node) -> Any:
     shape, dtype = result_of(node)
-    x, y = lo.operand(node.args[0]), plain(lo.operand(node.args[1]))
-    if isinstance(y, Ref):
-        raise Unsupported("MACO has no op that divides by a tensor")
-    if y == 0:
-        raise Unsupported("a division by zero")
+    x, y = plain(lo.operand(node.args[0])), plain(lo.operand(node.args[1]))
     if isinstance(x, Ref):
         x = converted(lo, x, dtype)
-    return binary(lo, "mul", x, 1.0 / y, shape, dtype)
+    if isinstance(y, Ref):
+        # A product would lose bits of small quotients.
+        return inverse(lo, y, shape, dtype) if x == 1 and y.shape == shape else binary(lo, "div", x, y, shape, dtype)
+    exact = y != 0 and math.frexp(y)[0] in (0.5, -0.5) and abs(y) < 2.0**120
+    return binary(lo, "mul", x, 1.0 / y, shape, dtype) if exact else binary(lo, "div", x, y, shape, dtype)
+
+
+@lowers(aten.div.Tensor_mode, aten.div.Scalar_mode)
+def _rounded_div(lo: Lowering, node: Node) -> Any:
+    if node.kwargs.get("rounding_mode") is not None:
+        raise Unsupported(f"a quotient that is rounded by '{node.kwargs['rounding_mode']}': MACO has no floor and no trunc")
+    return _div(lo, node)
+
+
+def inverse(lo: Lowering, x: Ref, shape: Shape, dtype: DType) -> Ref:
+    """1 / x, rounded once."""
+    return unary(lo, "pow", x, shape, dtype, value=-1)
+
+
+@lowers(aten.reciprocal.default)
+def _reciprocal(lo: Lowering, node: Node) -> Any:
+    return inverse(lo, lo.ref(node.args[0]), *result_of(node))
 
 
 @lowers(aten.neg.default)
 def _neg(lo: Lowering, node: Node) -> Any:
     shape, dtype = result_of(node)
-    return binary(lo, "mul", lo.ref(node.args[0]), -1, shape, dtype)
+    x = lo.ref(node.args[0])
+    return binary(lo, "mul", x, -1, shape, dtype) if dtype is DType.u8 else unary(lo, "neg", x, shape, dtype)
 
 
 @lowers(aten.maximum.default, aten.minimum.default)
@@ -292,6 +328,10 @@ def _clamp(lo: Lowering, node: Node) -> Any:
     bounds = [(kind, bound) for kind, bound, none in given if bound is not None and not (isinstance(bound, float) and bound == none)]
     if not bounds:
         return unary(lo, "copy", x, shape, dtype)
+    numbers = {kind: plain(lo.operand(bound)) for kind, bound in bounds}
+    if dtype is not DType.u8 and not any(isinstance(one, Ref) for one in numbers.values()):
+        own = {{"maximum": "min", "minimum": "max"}[kind]: number_of(one, dtype) for kind, one in numbers.items()}
+        return unary(lo, "clamp", converted(lo, x, dtype), shape, dtype, **own)
     name = lo.name
     for i, (kind, bound) in enumerate(bounds):
         lo.name = name if i == len(bounds) - 1 else ""
@@ -299,7 +339,10 @@ def _clamp(lo: Lowering, node: Node) -> Any:
     return x
 
 
-@lowers(aten.relu.default, aten.sigmoid.default, aten.tanh.default, aten.exp.default)
+@lowers(
+    aten.relu.default, aten.sigmoid.default, aten.tanh.default, aten.exp.default, aten.log.default, aten.sqrt.default, aten.rsqrt.default,
+    aten.sin.default, aten.cos.default, aten.erf.default,
+)  # fmt: skip
 def _activation(lo: Lowering, node: Node) -> Any:
     shape, dtype = result_of(node)
     kind = node.target.overloadpacket.__name__  # type: ignore[union-attr]
@@ -323,27 +366,38 @@ def _gated(lo: Lowering, node: Node) -> Any:
     if x.dtype not in FLOATS:
         raise Unsupported(f"{kind} of {x.dtype}")
     found = Gated(shape, dtype, make, None)  # type: ignore[arg-type]
-    found.gate, found.kind = x, kind
-    if kind != "silu" or len(node.users) != 1 or next(iter(node.users)).target is not aten.mul.Tensor:
+    found.gate, found.kind, found.attributes = x, kind, attributes
+    if len(node.users) != 1 or next(iter(node.users)).target is not aten.mul.Tensor:
         return lo.dense(found)
     return found
+
+
+@lowers(aten.pow.Tensor_Tensor, aten.pow.Scalar)
+def _pow_of(lo: Lowering, node: Node) -> Any:
+    shape, dtype = result_of(node)
+    if dtype not in FLOATS:
+        raise Unsupported(f"a power of {dtype}: MACO has those of floats")
+    return binary(lo, "pow", lo.operand(node.args[0]), lo.operand(node.args[1]), shape, dtype)
 
 
 @lowers(aten.square.default, aten.pow.Tensor_Scalar)
 def _pow(lo: Lowering, node: Node) -> Any:
     shape, dtype = result_of(node)
     power = 2 if node.target is aten.square.default else node.args[1]
-    if power not in (1, 2, 3, 4):
-        raise Unsupported(f"the power {power}: MACO multiplies only, up to the fourth")
     x = lo.ref(node.args[0])
     if power == 1:
-        return unary(lo, "copy", x, shape, dtype)
+        return unary(lo, "copy", x, shape, dtype) if x.dtype is dtype else converted(lo, x, dtype)
+    if dtype in FLOATS and isinstance(power, (int, float)):
+        # As torch: the roots of -0 and of -infinity are those of sqrt.
+        root = {0.5: "sqrt", -0.5: "rsqrt"}.get(power)
+        return unary(lo, root, x, shape, dtype) if root else unary(lo, "pow", x, shape, dtype, value=number_of(power, dtype))
+    if power not in (2, 3, 4):
+        raise Unsupported(f"the power {power} of {dtype}: MACO multiplies integers up to the fourth")
     x = lo.dense(converted(lo, x, computed(dtype)))
     name, lo.name = lo.name, name_if(lo.name, power == 2)
-    wide = DType.f32 if dtype in FLOATS and power != 2 else dtype
-    square = binary(lo, "mul", x, x, shape, dtype, wide)
+    square = binary(lo, "mul", x, x, shape, dtype)
     lo.name = name
-    return square if power == 2 else binary(lo, "mul", square, x if power == 3 else square, shape, wide, dtype)
+    return square if power == 2 else binary(lo, "mul", square, x if power == 3 else square, shape, dtype)
 
 
 def name_if(name: str, wanted: bool) -> str:
@@ -354,25 +408,8 @@ def name_if(name: str, wanted: bool) -> str:
 @lowers(aten.abs.default)
 def _abs(lo: Lowering, node: Node) -> Any:
     shape, dtype = result_of(node)
-    x = lo.dense(lo.ref(node.args[0]))
-    if dtype is DType.u8:
-        return unary(lo, "copy", x, shape, dtype)
-    name, lo.name = lo.name, ""
-    negative = binary(lo, "mul", x, -1, shape, dtype)
-    lo.name = name
-    return binary(lo, "maximum", x, negative, shape, dtype)
-
-
-@lowers(aten.leaky_relu.default)
-def _leaky_relu(lo: Lowering, node: Node) -> Any:
-    shape, dtype = result_of(node)
-    slope = operand_of(node, 1, "negative_slope", 0.01)
-    x = lo.dense(lo.ref(node.args[0]))
-    name, lo.name = lo.name, ""
-    low = binary(lo, "mul", binary(lo, "minimum", x, 0, shape, dtype), slope, shape, dtype, DType.f32)
-    high = unary(lo, "relu", x, shape, dtype)
-    lo.name = name
-    return binary(lo, "add", high, low, shape, dtype)
+    x = lo.ref(node.args[0])
+    return unary(lo, "copy" if dtype is DType.u8 else "abs", x, shape, dtype)
 
 
 @lowers(aten.lerp.Scalar)
@@ -383,22 +420,6 @@ def _lerp(lo: Lowering, node: Node) -> Any:
     step = binary(lo, "mul", binary(lo, "sub", y, x, shape, dtype, DType.f32), weight, shape, DType.f32)  # type: ignore[arg-type]
     lo.name = name
     return binary(lo, "add", x, step, shape, dtype)
-
-
-@lowers(aten.threshold_backward.default)
-def _threshold_backward(lo: Lowering, node: Node) -> Any:
-    # The bound is infinite where x is positive, and 0 elsewhere.
-    shape, dtype = result_of(node)
-    grad, x, threshold = lo.ref(node.args[0]), lo.ref(node.args[1]), node.args[2]
-    if threshold != 0 or dtype not in FLOATS:
-        raise Unsupported(f"a threshold of {threshold}")
-    name, lo.name = lo.name, ""
-    bound = unary(lo, "relu", x, shape, DType.f32)
-    for _ in range(3):
-        bound = binary(lo, "mul", bound, 1e30, shape, DType.f32)
-    low = binary(lo, "maximum", grad, binary(lo, "mul", bound, -1, shape, DType.f32), shape, dtype)
-    lo.name = name
-    return binary(lo, "minimum", low, bound, shape, dtype)
 
 
 @lowers(aten.sigmoid_backward.default, aten.tanh_backward.default, aten.silu_backward.default)
@@ -425,8 +446,7 @@ def _activation_backward(lo: Lowering, node: Node) -> Any:
 @lowers(aten.gelu_backward.default)
 def _gelu_backward(lo: Lowering, node: Node) -> Any:
     shape, dtype = result_of(node)
-    if node.kwargs.get("approximate", "none") != "tanh":
-        raise Unsupported("the gradient of gelu by erf: MACO has no erf")
+    tanh = node.kwargs.get("approximate", "none") == "tanh"
     grad, x = lo.ref(node.args[0]), lo.dense(lo.ref(node.args[1]))
     name, lo.name = lo.name, ""
     f32 = DType.f32
@@ -434,10 +454,17 @@ def _gelu_backward(lo: Lowering, node: Node) -> Any:
     def op(kind: str, a: Operand, b: Operand) -> Ref:
         return binary(lo, kind, a, b, shape, f32)
 
-    slope, cubic = math.sqrt(2 / math.pi), 0.044715
+    if not tanh:
+        # The normal distribution's share below x, and x times its density.
+        share = op("mul", op("add", unary(lo, "erf", op("mul", x, math.sqrt(0.5)), shape, f32), 1), 0.5)
+        density = unary(lo, "exp", op("mul", op("mul", x, x), -0.5), shape, f32)
+        slope = op("add", share, op("mul", op("mul", density, x), 1 / math.sqrt(2 * math.pi)))
+        lo.name = name
+        return binary(lo, "mul", grad, slope, shape, dtype)
+    root, cubic = math.sqrt(2 / math.pi), 0.044715
     square = op("mul", x, x)
-    inner = unary(lo, "tanh", op("mul", op("mul", op("add", op("mul", square, cubic), 1), x), slope), shape, f32)
-    outer = op("mul", op("add", op("mul", square, 3 * cubic * slope), slope), op("mul", x, 0.5))
+    inner = unary(lo, "tanh", op("mul", op("mul", op("add", op("mul", square, cubic), 1), x), root), shape, f32)
+    outer = op("mul", op("add", op("mul", square, 3 * cubic * root), root), op("mul", x, 0.5))
     right = op("mul", op("sub", 1, op("mul", inner, inner)), outer)
     whole = op("add", op("mul", op("add", inner, 1), 0.5), right)
     lo.name = name
@@ -449,8 +476,10 @@ def _gelu_backward(lo: Lowering, node: Node) -> Any:
 
 @lowers(aten.clone.default, aten._to_copy.default, torch.ops.prims.convert_element_type.default)
 def _copy(lo: Lowering, node: Node) -> Any:
-    shape, dtype = result_of(node)
+    shape, dtype = result_of(node, bools=True)
     x = lo.ref(node.args[0])
+    if node.meta["val"].dtype is torch.bool and node.args[0].meta["val"].dtype is not torch.bool:  # type: ignore[union-attr]
+        return binary(lo, "ne", x, 0, shape, x.dtype, DType.u8)
     if x.dtype is dtype:
         return x if isinstance(x, (Permuted, Expanded, Lazy)) else lo.dense(x).viewed(shape)
     if dtype in (DType.f8e4m3, DType.f8e5m2):
@@ -467,16 +496,19 @@ def _copied(lo: Lowering, node: Node) -> Any:
     return source if source.dtype is dtype else unary(lo, "cast", source, shape, dtype)
 
 
-_NUMBERS = {"zeros": 0, "zeros_like": 0, "new_zeros": 0, "ones": 1, "ones_like": 1, "new_ones": 1}
+# What is said to hold anything holds zeros.
+_NUMBERS = {
+    "zeros": 0, "zeros_like": 0, "new_zeros": 0, "ones": 1, "ones_like": 1, "new_ones": 1, "empty": 0, "empty_like": 0, "new_empty": 0,
+}  # fmt: skip
 
 
 @lowers(
     aten.full.default, aten.full_like.default, aten.new_full.default, aten.scalar_tensor.default, aten.zeros.default, aten.ones.default,
-    aten.zeros_like.default, aten.ones_like.default, aten.new_zeros.default, aten.new_ones.default,
-    view=True,
+    aten.zeros_like.default, aten.ones_like.default, aten.new_zeros.default, aten.new_ones.default, aten.empty.memory_format,
+    aten.empty_like.default, aten.new_empty.default, view=True,
 )  # fmt: skip
 def _full(lo: Lowering, node: Node) -> Any:
-    shape, dtype = result_of(node)
+    shape, dtype = result_of(node, bools=True)
     word = node.target.overloadpacket.__name__  # type: ignore[union-attr]
     number: Any = _NUMBERS.get(word)
     if number is None:
@@ -484,3 +516,20 @@ def _full(lo: Lowering, node: Node) -> Any:
     if not isinstance(number, (bool, int, float)):
         raise Unsupported("a number that is known only at run time")
     return Number(number, shape, dtype)
+
+
+@lowers(aten.fill.Scalar, aten.fill.Tensor)
+def _fill(lo: Lowering, node: Node) -> Any:
+    shape, dtype = result_of(node, bools=True)
+    number: Any = node.args[1]
+    if isinstance(number, Node):
+        known = constant(number)
+        if known is None:
+            source = converted(lo, lo.ref(number), dtype)
+            source = source if source.shape == shape else Expanded(source, shape, node)
+            return source if source.dtype is dtype else unary(lo, "cast", source, shape, dtype)
+        number = known.item()
+    if not isinstance(number, (bool, int, float)):
+        raise Unsupported("a number that is known only at run time")
+    value = node.meta["val"].dtype
+    return Number(number if value.is_floating_point else bool(number) if value is torch.bool else int(number), shape, dtype)

@@ -48,7 +48,7 @@ aten = torch.ops.aten
     view=True,
 )  # fmt: skip
 def _view(lo: Lowering, node: Node) -> Any:
-    shape, dtype = result_of(node)
+    shape, dtype = result_of(node, bools=True)
     x = lo.ref(node.args[0])
     if node.target is aten.view.dtype:
         raise Unsupported("bits under another dtype")
@@ -169,7 +169,7 @@ def _permute(lo: Lowering, node: Node) -> Any:
         order = list(range(rank))
         order[first], order[second] = order[second], order[first]
         perm = tuple(order)
-    result_of(node)
+    result_of(node, bools=True)
     return permuted(x, perm, node)
 
 
@@ -196,7 +196,7 @@ def straight(x: Ref) -> Ref:
 
 @lowers(aten.expand.default, view=True)
 def _expand(lo: Lowering, node: Node) -> Any:
-    shape, _ = result_of(node)
+    shape, _ = result_of(node, bools=True)
     x = lo.ref(node.args[0])
     if x.shape == shape:
         return x
@@ -232,7 +232,7 @@ def sliced(lo: Lowering, x: Ref, axis: int, begin: int, end: int, step: int, sha
 
 @lowers(aten.slice.Tensor, view=True)
 def _slice(lo: Lowering, node: Node) -> Any:
-    shape, _ = result_of(node)
+    shape, _ = result_of(node, bools=True)
     x = lo.ref(node.args[0])
     axis = int(operand_of(node, 1, "dim", 0)) % len(x.shape)
     begin, end, step = operand_of(node, 2, "start"), operand_of(node, 3, "end"), operand_of(node, 4, "step", 1)
@@ -306,7 +306,7 @@ def _rows_of(lo: Lowering, x: Ref, axis: int, first: Extent, last: Extent, shape
 
 @lowers(aten.select.int, view=True)
 def _select(lo: Lowering, node: Node) -> Any:
-    shape, _ = result_of(node)
+    shape, _ = result_of(node, bools=True)
     x = lo.ref(node.args[0])
     axis, index = int(node.args[1]) % len(x.shape), node.args[2]  # type: ignore[arg-type]
     size = x.shape[axis]
@@ -314,7 +314,16 @@ def _select(lo: Lowering, node: Node) -> Any:
         raise Unsupported("an index that is known only at run time")
     index %= size
     one = sliced(lo, x, axis, index, index + 1, 1, (*x.shape[:axis], 1, *x.shape[axis + 1 :]), node)
-    return Lazy(shape, x.dtype, lambda: lo.dense(one).viewed(shape), node)
+    return _without(lo, one, axis, shape, node)
+
+
+def _without(lo: Lowering, x: Ref, axis: int, shape: Shape, node: Node) -> Ref:
+    """x without an axis of one element."""
+    if isinstance(x, Permuted):
+        inner = x.perm[axis]
+        base = _without(lo, x.base, inner, (*x.base.shape[:inner], *x.base.shape[inner + 1 :]), node)
+        return permuted(base, tuple(p - (p > inner) for p in x.perm if p != inner), node)
+    return Lazy(shape, x.dtype, lambda: lo.dense(x).viewed(shape), node)
 
 
 @lowers(
@@ -328,7 +337,7 @@ def _split(lo: Lowering, node: Node) -> Any:
     parts = []
     at = 0
     for i in range(len(node.meta["val"])):
-        shape, _ = result_of(node, i)
+        shape, _ = result_of(node, i, bools=True)
         count = 1 if unbind else shape[axis]
         if not isinstance(count, int) or not isinstance(x.shape[axis], int):
             raise Unsupported("a split of an axis whose size is known only at run time")
@@ -365,7 +374,7 @@ def _getitem(lo: Lowering, node: Node) -> Any:
 
 @lowers(aten.cat.default)
 def _cat(lo: Lowering, node: Node) -> Any:
-    shape, dtype = result_of(node)
+    shape, dtype = result_of(node, bools=True)
     operands = [one for one in node.args[0] if product(extents(one.meta["val"].shape)) != 0]  # type: ignore[union-attr]
     axis = int(operand_of(node, 1, "dim", 0)) % len(shape)
     refs = [converted(lo, lo.ref(one), dtype) for one in operands]
@@ -397,7 +406,7 @@ def concatenated(lo: Lowering, refs: Sequence[Ref], axis: int, shape: Shape, dty
 
 @lowers(aten.stack.default)
 def _stack(lo: Lowering, node: Node) -> Any:
-    shape, dtype = result_of(node)
+    shape, dtype = result_of(node, bools=True)
     axis = int(operand_of(node, 1, "dim", 0)) % len(shape)
     refs = [converted(lo, lo.ref(one), dtype) for one in node.args[0]]  # type: ignore[union-attr]
     single = (*shape[:axis], 1, *shape[axis + 1 :])
@@ -406,7 +415,7 @@ def _stack(lo: Lowering, node: Node) -> Any:
 
 @lowers(aten.repeat.default)
 def _repeat(lo: Lowering, node: Node) -> Any:
-    shape, _ = result_of(node)
+    shape, _ = result_of(node, bools=True)
     x = lo.ref(node.args[0])
     repeats = tuple(node.args[1])  # type: ignore[arg-type]
     static([*x.shape, *(one for one in repeats if not isinstance(one, Node))])
@@ -437,7 +446,7 @@ def _joined(lo: Lowering, whole: Ref, part: Ref, axis: int, begin: int, end: int
 
 @lowers(aten.slice_scatter.default, aten.select_scatter.default, aten.slice_backward.default, aten.select_backward.default)
 def _scatter(lo: Lowering, node: Node) -> Any:
-    shape, dtype = result_of(node)
+    shape, dtype = result_of(node, bools=True)
     backward = node.target in (aten.slice_backward.default, aten.select_backward.default)
     one = node.target in (aten.select_scatter.default, aten.select_backward.default)
     if backward:

@@ -22,7 +22,7 @@ from typing import Any, Union
 
 from . import config
 from .errors import Error, MismatchError, Unavailable
-from .meeting import Board, Liveness, here
+from .meeting import Board, Liveness, here, launched_in_vain
 from .words import chosen
 
 __all__ = ["Group", "GroupLike", "backend", "default", "finalize", "find", "get_rank", "get_world_size", "init", "is_initialized", "of"]
@@ -53,6 +53,9 @@ class Group:
         """Seconds that a launch waits for another rank."""
         self._count = 0
         self._board: Board | None = None
+        self.launching: weakref.WeakSet[Any] = weakref.WeakSet()
+        """Programs that the ranks launch without meeting, on GPUs."""
+        self._refused: list[Any] = []
         self._pid = os.getpid()
 
     @property
@@ -72,7 +75,46 @@ class Group:
         has ended, or failed. What Ctrl-C has ended may be called again. Does nothing where the ranks don't share memory.
         """
         self.check_usable()
-        return self._board.meet(what, self.timeout) if self._board else 0
+        if not self._board:
+            return 0
+        if self._refused:
+            self._conclude()
+        try:
+            return self._board.meet(what, self.timeout)
+        except MismatchError as error:
+            self._recall(error)
+            raise
+
+    def begin(self, what: str, mark: int) -> None:
+        """Says what this rank launches, as `meet` does, but waits for nobody; `mark`, of 32 bits, stands for it.
+
+        Raises `maco.MismatchError` if another rank has launched something else, or waits in a meeting instead.
+        """
+        self.check_usable()
+        if self._board:
+            if self._refused:
+                self._conclude()
+            try:
+                self._board.begin(what, mark, self.timeout)
+            except MismatchError as error:
+                self._recall(error)
+                raise
+
+    def _recall(self, error: MismatchError) -> None:
+        """Ends the launch in which a rank waits for others, which do something else."""
+        text, here = launched_in_vain(error)
+        for one in list(self.launching) if text else ():
+            if one.launches(text):
+                one.conclude() if here else one.refuse()
+                if not here:
+                    self._refused.append(one)
+                return
+
+    def _conclude(self) -> None:
+        """Hears together with the others how launches ended that this rank refused."""
+        refused, self._refused = self._refused, []
+        for one in refused:
+            one.conclude()
 
     def fail(self, why: str) -> None:
         """Tells the other ranks at their next meeting that this one failed. What it had open with them has to be opened anew by all."""
@@ -80,13 +122,18 @@ class Group:
             self._board.generation += 1
             self._board.fail(why)
 
+    def skip(self, why: str) -> None:
+        """Tells the other ranks at their next meeting that this one won't do what they meet for. Nothing of it was begun."""
+        if self._board and self._pid == os.getpid():
+            self._board.fail(why)
+
     def renew(self) -> None:
         """Has all ranks open sessions anew from the next meeting on."""
         if self._board and self._pid == os.getpid():
             self._board.generation += 1
 
-    def exchange(self, text: str, timeout: float | None = None) -> list[str]:
-        """What each rank gave, by rank.
+    def exchange(self, text: str, timeout: float | None = None, what: str = "compares what the ranks have") -> list[str]:
+        """What each rank gave, by rank. `what` says what for, as of `meet`.
 
         Raises `maco.Error` that names the first rank that hasn't come within `timeout` seconds (the group's), or has ended.
         """
@@ -97,7 +144,13 @@ class Group:
             raise Error("ranks can compare what they do only with torch installed")
         limit = self.timeout if timeout is None else timeout
         if self._board:
-            self._board.meet("compares what the ranks have", limit)
+            if self._refused:
+                self._conclude()
+            try:
+                self._board.meet(what, limit)
+            except MismatchError as error:
+                self._recall(error)
+                raise
         base = f"maco/{self.name}/{self._count + 1}"
         store = self.store
         try:
@@ -111,11 +164,14 @@ class Group:
             raise Error(f"the ranks can't compare what they do: {str(error).splitlines()[0]}") from error
         return found
 
-    def compare(self, text: str, what: str, timeout: float | None = None) -> None:
-        """Raises `maco.MismatchError` on all ranks, with the first line that differs, unless all give the same text."""
+    def compare(self, text: str, what: str, timeout: float | None = None, doing: str = "compares what the ranks have") -> None:
+        """Raises `maco.MismatchError` on all ranks, with the first line that differs, unless all give the same text.
+
+        `what` it is, and what the ranks are `doing`, as of `meet`.
+        """
         if self.size == 1:
             return
-        digests = self.exchange(hashlib.sha256(text.encode()).hexdigest(), timeout)
+        digests = self.exchange(hashlib.sha256(text.encode()).hexdigest(), timeout, doing)
         if len(set(digests)) == 1:
             return
         texts = self.exchange(text, timeout)
@@ -347,6 +403,11 @@ def check_switch(name: str) -> None:
         raise Error(f"maco.init() was called with backend='{_state.backend}', which can't become '{name}'; call maco.finalize() first")
 
 
+def begun() -> bool:
+    """Whether `init` has chosen a backend."""
+    return _state.backend is not None
+
+
 def _meaning(name: str) -> str:
     return "nccl" if name == "nccl_optimized" else name
 
@@ -505,7 +566,7 @@ def _wait_for(store: Any, keys: Sequence[str], rank: int, limit: float, first: i
     for other, key in enumerate(keys, first):
         while not store.check([key]):
             if time.monotonic() > end:
-                raise Error(f"rank {other} hasn't come within {limit:g} seconds to where rank {rank} is")
+                raise Error(f"rank {other} hasn't come within {limit:g} seconds, the timeout here, to where rank {rank} is")
             time.sleep(pause)
             pause = min(pause * 1.5, 0.02)
 
@@ -534,20 +595,24 @@ def _equip(group: Group) -> None:
         _state.liveness.setdefault(id(group.store), board.liveness)
 
 
-def _limit(group: Group) -> None:
-    """Gives a group the time-out of `init`."""
-    if _state.arguments and (limit := _state.arguments.get("timeout")):
+def _limit(group: Group, theirs: float | None = None) -> None:
+    """Gives a group the time-out of `init`, else that of the process group which it stands for."""
+    if limit := (_state.arguments or {}).get("timeout"):
         group.timeout = group.launch_timeout = float(limit)
+    elif theirs:
+        group.timeout = theirs
+        if _has_gpu():  # there ranks wait for each other within a launch, too; on the CPU only where one is stuck
+            group.launch_timeout = max(theirs, group.launch_timeout)
 
 
-def _agree(store: Any, key: str, rank: int) -> str:
+def _agree(store: Any, key: str, rank: int, limit: float = TIMEOUT) -> str:
     """A name that is the same on all ranks that call this in one order over the store, and another each time."""
     turn = store.add(f"maco/{key}/turn/{rank}", 1)
     at = f"maco/{key}/name/{turn}"
     mine = secrets.token_hex(8)
     if store.add(f"{at}/first", 1) == 1:
         store.set(at, mine)
-    _wait_for(store, [at], rank, TIMEOUT)
+    _wait_for(store, [at], rank, limit)
     return str(store.get(at).decode())
 
 
@@ -641,14 +706,16 @@ def _of_torch(dist: Any, group: Any) -> Group:
     else:
         _, meeting = c10d._world.pg_map[c10d._get_default_group()]
         key = f"torch/{group.group_name}"
+        theirs = getattr(group, "maco_timeout", None)  # of the backend "maco", which torch told how long ranks wait
+        limit = float((_state.arguments or {}).get("timeout") or theirs or TIMEOUT)
         try:
-            store = _own_store(meeting, key, rank, size, os.environ.get("MASTER_ADDR", "127.0.0.1"), TIMEOUT)
-            name = _agree(store, key, rank)
+            store = _own_store(meeting, key, rank, size, os.environ.get("MASTER_ADDR", "127.0.0.1"), limit)
+            name = _agree(store, key, rank, limit)
         except RuntimeError as error:
             raise Error(f"the ranks of the process group don't meet: {str(error).splitlines()[0]}") from error
         ranks = dist.get_process_group_ranks(group)
         made = Group(rank, size, name, store, group, ranks)
-        _limit(made)
+        _limit(made, theirs)
         _equip(made)
     _state.of_torch[group] = made
     _state.made[made.name] = made

@@ -7,6 +7,7 @@ import operator
 import os
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,10 +19,14 @@ from . import _native
 from .dtypes import DType, DTypeLike
 from .errors import Diagnostic, Error, nested
 from .tensors import Memory, check, describe, shape_text
+from .words import suggestion
 
 __all__ = ["Kernel", "Session", "TensorInfo", "VariableInfo"]
 
 _DTYPES = tuple(DType)
+
+MOST_REPLACED = 64
+"""When so many tensors were replaced by others, a session on GPUs looks whether launches that may read them have ended."""
 
 before_launches: list[Callable[[], None]] = []
 """Called before each launch of a session, by who has work that a launch may depend on."""
@@ -245,8 +250,11 @@ class Session:
         self._device = chosen
         self._lock = threading.Lock()
         self._broken = ""
+        self._stamped = bool(profile)
         self._moved = False  # memory was bound, and not looked at together since
         self._torch_gpus: dict[int, int] = {}  # of ranks that have tensors of torch's
+        self._from_end: set[str] = set()  # dims and scalars, see `count_from_end`
+        self._forms: dict[str, tuple[int, bool]] = {}  # what maco_session_read_as was told
         self._stream = (ctypes.c_void_p * 1)()  # of `_launch_placed`, as the next
         self._error = ctypes.c_void_p()
         self._tensors = {info.name: info for info in kernel.tensors}
@@ -400,8 +408,8 @@ class Session:
 
         `stream` is a CUDA stream (torch's, an integer, or what has `__cuda_stream__`), or a list of one for each rank of this process. If
         it isn't given, torch's current streams are taken where a torch CUDA tensor is bound, else the session's own. A value may be an
-        i32 tensor of one element in memory of the ranks' devices (a list: one a rank), which the launch reads when it begins. Wrong
-        values raise `maco.Error` at once; a launch that fails raises at the next `launch` or `wait`.
+        i32 or i64 tensor of one element in memory of the ranks' devices (a list: one a rank), which the launch reads when it begins.
+        Wrong values raise `maco.Error` at once; a launch that fails raises at the next `launch` or `wait`.
         """
         prepare()
         if self._moved:
@@ -430,6 +438,9 @@ class Session:
 
     def profile(self) -> Profile:
         """Where the time of the last launch went, of a session that was opened with `profile=True`."""
+        self._usable()
+        if not self._stamped:
+            raise Error("the session stamps no times: open it with profile=True, as in maco.Session(kernel, profile=True)")
         table, trace = ctypes.c_void_p(), ctypes.c_void_p()
         self._call("maco_session_profile", ctypes.byref(table), ctypes.byref(trace))
         return Profile(_native.taken_string(table.value), _native.taken_string(trace.value))
@@ -462,6 +473,34 @@ class Session:
                     raise _native.taken_error(error)
             finally:
                 self._handle.done()
+
+    def _repeated(self, values: Mapping[str, int], places: Places, count: int) -> Callable[[int], None]:
+        """Launches on a stream with these values, and tensors in the first `count` places, whatever these are by then."""
+        given, number = _numbers(values)
+        launch, lock, handle, streams, error = (
+            _native.library().maco_session_launch_with,
+            self._lock,
+            self._handle,
+            (ctypes.c_void_p * 1)(),
+            ctypes.c_void_p(),
+        )
+        array, told = places.array, ctypes.byref(error)
+
+        def again(stream: int) -> None:
+            with lock:
+                if self._broken:
+                    raise Error(self._broken)
+                own = handle.begin()
+                try:
+                    streams[0] = stream
+                    if launch(own, given, number, None, 0, array, count, streams, told):
+                        raised = _native.taken_error(ctypes.c_void_p(error.value))
+                        error.value = None
+                        raise raised
+                finally:
+                    handle.done()
+
+        return again
 
     def _run_placed(self, values: Values, places: Places, count: int) -> None:
         """The same on the session's own stream; waits for it."""
@@ -542,19 +581,25 @@ class Session:
     def _replace(self, key: tuple[Any, str], memory: Any) -> None:
         """Keeps memory alive; what was kept in its place until launches that may use it have ended."""
         old = self._handle.keep.get(key)
-        if old is not None and self._device == "cuda":
-            self._handle.keep.setdefault("replaced", []).append(old)
+        if old is not None and self._device == "cuda" and not _same_place(old, memory):
+            replaced = self._handle.keep.setdefault("replaced", [])
+            replaced.append(old)
+            if len(replaced) % MOST_REPLACED == 0:
+                self._let_go(len(replaced) >= 16 * MOST_REPLACED)
         self._handle.keep[key] = memory
+
+    def _let_go(self, patiently: bool) -> None:
+        """Lets go of replaced memory, if the launches that may use it have ended; `patiently` waits for that."""
+        while not self.ended():
+            if not patiently:
+                return
+            time.sleep(0.001)
+        self._handle.keep.pop("replaced", None)
 
     def _find(self, name: str) -> TensorInfo:
         info = self._tensors.get(name)
         if info is None:
-            import difflib
-
-            near = difflib.get_close_matches(name, self._tensors, n=1)
-            names = ", ".join(f"'{one}'" for one in self._tensors)
-            hint = f"did you mean '{near[0]}'? " if near else ""
-            raise Error(f"'{self._kernel.name}' has no tensor '{name}'; {hint}It has {names}")
+            raise Error(f"'{self._kernel.name}' has no tensor '{name}'; {suggestion(name, self._tensors)}")
         return info
 
     def _rank(self, rank: int | None, what: str) -> int:
@@ -574,15 +619,46 @@ class Session:
             ones = list(given) if isinstance(given, (list, tuple)) else [given]
             if len(ones) != len(self.ranks):
                 raise Error(f"'{name}' has {len(ones)} tensors for {len(self.ranks)} ranks")
-            memories = [describe(one, name) for one in ones]
-            for memory in memories:
-                check(memory, name, dtype=DType.i32, device=self._device, aligned=False)
-                if memory.elements != 1:
-                    raise Error(f"'{name}' is a tensor of one element, but the shape is {shape_text(memory.shape)}")
-            at = (ctypes.c_void_p * len(memories))(*[memory.address for memory in memories])
+            found = [self._integer(one, name) for one in ones]
+            if any(size != found[0][1] for _, size in found):
+                raise Error(f"'{name}' is i32 of some ranks and i64 of others")
+            at = (ctypes.c_void_p * len(found))(*[address for address, _ in found])
             slot.name, slot.at = _name(name), at
-            keep[name] = (memories, at)
+            keep[name] = (ones, at)
+            self._read_as(name, found[0][1])
         return made, keep
+
+    def _integer(self, tensor: Any, name: str) -> tuple[int, int]:
+        """Where an integer lies that a launch reads, and its bytes."""
+        torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+        wide = False
+        if torch is not None and type(tensor) is torch.Tensor:
+            wide = tensor.dtype is torch.int64
+            if (wide or tensor.dtype is torch.int32) and tensor.numel() == 1 and tensor.device.type == self._device:
+                return tensor.data_ptr(), 8 if wide else 4
+        elif numpy is not None and isinstance(tensor, numpy.ndarray):
+            wide = tensor.dtype == numpy.int64
+        memory = describe(tensor if not wide else tensor.reshape(-1).view(torch.int32 if torch is not None else "<i4"), name)
+        check(memory, name, dtype=DType.i32, device=self._device, aligned=False)
+        if memory.elements != (2 if wide else 1):
+            raise Error(f"'{name}' is a tensor of one element, but the shape is {shape_text(tuple(tensor.shape))}")
+        return memory.address, 8 if wide else 4
+
+    def _read_as(self, name: str, size: int) -> None:
+        """Says how launches read a dim or scalar in memory, unless they do so already."""
+        form = size, name in self._from_end
+        if self._forms.get(name, (4, False)) != form:
+            self._call("maco_session_read_as", _name(name), *form)
+            self._forms[name] = form
+
+    def count_from_end(self, *names: str) -> None:
+        """Makes the launches that follow count negative values of these dims and scalars from the end of their range, where they find
+        them in memory: -1 is the largest."""
+        known = [info.name for info in (*self._kernel.dims, *self._kernel.scalars)]
+        for name in names:
+            if name not in known:
+                raise Error(f"'{name}' is no dim or scalar of '{self._kernel.name}'; it has {', '.join(known) or 'none'}")
+        self._from_end |= set(names)
 
     def _streams(self, stream: Any) -> Any:
         if stream is None:
@@ -632,6 +708,12 @@ def prepare() -> None:
     """Has work done that a launch may depend on."""
     for one in before_launches:
         one()
+
+
+def _same_place(old: Any, new: Any) -> bool:
+    """Whether what is kept is where the other is, so that it keeps that alive, too."""
+    first, second = ([one] if isinstance(one, Memory) else one[0] if isinstance(one, tuple) else [] for one in (old, new))
+    return bool(first) and [(one.address, one.bytes) for one in first] == [(one.address, one.bytes) for one in second]
 
 
 def _name(name: str) -> bytes:

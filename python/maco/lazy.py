@@ -47,8 +47,9 @@ class LazyTensor(Lazy, torch.Tensor):  # type: ignore[misc]
     _plain: torch.Tensor
 
     def wait(self) -> torch.Tensor:
-        """The tensor."""
+        """The tensor. Raises `maco.Error` if Ctrl-C ended the block before it was computed."""
         self._recorder.flush()
+        self._recorder.check(self._plain)
         return self._plain
 
     def __reduce_ex__(self, protocol: Any) -> Any:

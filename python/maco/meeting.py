@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import re
 import select
 import struct
 import tempfile
@@ -17,12 +18,19 @@ import zlib
 
 from .errors import Error, MismatchError
 
-__all__ = ["Board", "Liveness", "here"]
+__all__ = ["ASIDE", "SECRET", "Board", "Liveness", "here", "launched_in_vain", "told_apart"]
 
 _HEAD = struct.Struct("<qqII")  # meetings, generation, bytes of text, checksum
 _ENTRY = 512
 _SLOT = 2 * _ENTRY  # of the last meeting and the one before, which another rank may not have read yet
+_NOTE = 256  # what a rank launched last: bytes of text, text
+_RING = 64  # launches of a rank that others can still compare with theirs
 _FAILED = "\0"
+ASIDE = "\x1f"
+"""Between what ranks have to do alike, and what is only told."""
+SECRET = "\x1e"
+"""Around what is compared, and told only where nothing else differs."""
+_MISSED, _WAITS = "missed", "waits"
 _LEFT = 2**62  # in place of a count: comes to no meeting any more
 
 cancelled = threading.Event()
@@ -74,23 +82,60 @@ class Liveness:
             os.close(file)
 
 
+def told_apart(error: BaseException) -> bool:
+    """Whether ranks have met to do different things: all of them are told now, and nothing of these has run anywhere."""
+    return getattr(error, "_met", None) is True
+
+
+def launched_in_vain(error: BaseException) -> tuple[str, bool]:
+    """What a rank has launched in which others take no part, "" of nothing, and whether it was this one."""
+    found: tuple[str, bool] = getattr(error, "_launched", ("", False))
+    return found
+
+
+def _different(rank: int, text: str, other: int, theirs: str, launched: str = "", here: bool = False, met: bool = False) -> MismatchError:
+    first, second = sorted(((rank, text), (other, theirs)))
+    full = _shown(text) == _shown(theirs)
+    error = MismatchError(
+        f"the ranks do different things: rank {first[0]} {_shown(first[1], full)}, rank {second[0]} {_shown(second[1], full)}"
+    )
+    error._met, error._launched = met, (launched, here)  # type: ignore[attr-defined]
+    return error
+
+
 class Board:
-    """The slots of a group's ranks in a file's memory."""
+    """The slots of a group's ranks in a file's memory.
+
+    Ranks meet, or, where a launch needs no meeting (`begin`), count what they launch since the last one and leave a mark of it, so that
+    one who waits for others, or is behind them, sees at once that they do something else.
+    """
 
     def __init__(self, path: str, rank: int, size: int, create: bool) -> None:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
+        words = 8 * (1 + size + size * _RING)
+        bytes = size * (_SLOT + _NOTE) + words
         file = os.open(path, flags, 0o600)
         try:
             if create:
-                os.ftruncate(file, size * _SLOT)
-            self._memory = mmap.mmap(file, size * _SLOT)
+                os.ftruncate(file, bytes)
+            self._memory = mmap.mmap(file, bytes)
         finally:
             os.close(file)
+        # The highest meeting that a rank has come to; how far each rank is, launches in the low half; marks of launches.
+        whole = memoryview(self._memory)
+        self._words = whole[size * _SLOT : size * _SLOT + words].cast("q")
+        whole.release()
+        self._notes = size * _SLOT + words
         self.rank = rank
         self.size = size
         self.count = 0
+        self.launches = 0  # since the last meeting
+        self._told = 0  # the last of them that was told to differ
         self.generation = 0
         self.liveness: Liveness | None = None
+        self._noted = ""
+        self._others = [(1 + other, 1 + size + other * _RING, other) for other in range(size) if other != rank]
+        self._own = (1 + rank, 1 + size + rank * _RING)
 
     @staticmethod
     def place(name: str) -> str:
@@ -103,6 +148,7 @@ class Board:
         begin = self.rank * _SLOT + self.count % 2 * _ENTRY
         self._memory[begin + _HEAD.size : begin + _HEAD.size + len(raw)] = raw
         _HEAD.pack_into(self._memory, begin, self.count, self.generation, len(raw), _check(raw, self.count, self.generation))
+        self._words[0] = max(self._words[0], self.count)
 
     def _count_of(self, rank: int) -> int:
         """How often a rank has come."""
@@ -124,6 +170,7 @@ class Board:
 
         Raises `maco.MismatchError` if one has come for something else, and `maco.Error` if one hasn't come in time, has ended, or failed.
         """
+        text = text.encode(errors="replace")[: _ENTRY - _HEAD.size].decode(errors="replace")  # as the others see it
         self.count += 1
         self._publish(text)
         try:
@@ -132,8 +179,88 @@ class Board:
             # As if it hadn't come, unless all others have seen it.
             if any(self._count_of(rank) < self.count for rank in range(self.size)):
                 self._withdraw()
+                raise
+            self._since_meeting()
             raise
+        except BaseException:
+            self._since_meeting()
+            raise
+        self._since_meeting()
         return self.generation
+
+    def _since_meeting(self) -> None:
+        self.launches = self._told = 0
+        self._words[self._own[0]] = self.count << 32
+
+    def begin(self, text: str, mark: int, timeout: float) -> None:
+        """Says that this rank launches something for which ranks don't meet; `mark`, of 32 bits, is equal where ranks do the same.
+
+        Waits for nobody. Raises `maco.MismatchError` if another rank has launched something else instead, or waits in a meeting.
+        """
+        words = self._words
+        if words[0] > self.count and (why := self._waited_for()):
+            if why == _MISSED:
+                self._miss(text)
+            self.meet(text, timeout)
+            return
+        if self.launches > self._told:
+            self._look_back()
+        if text is not self._noted:
+            raw = text.encode(errors="replace")[: _NOTE - 4]
+            at = self._notes + self.rank * _NOTE
+            self._memory[at : at + 4 + len(raw)] = struct.pack("<I", len(raw)) + raw
+            self._noted = text
+        self.launches = number = self.launches + 1
+        place = number % _RING
+        head = (self.count & 0x7FFF) << 48 | (number & 0xFFFF) << 32
+        words[self._own[1] + place] = own = head | mark
+        words[self._own[0]] = self.count << 32 | number
+        for _, ring, other in self._others:
+            found = words[ring + place]
+            if found != own and found >> 32 == head >> 32:
+                self._told = number
+                raise _different(self.rank, text, other, (note := self._note(other)), note)
+
+    def _look_back(self) -> None:
+        """Raises `maco.MismatchError` if another rank, which came later, was told that this one's last launch differs from its own."""
+        words, place = self._words, self.launches % _RING
+        own = words[self._own[1] + place]
+        for _, ring, other in self._others:
+            found = words[ring + place]
+            if found != own and found >> 32 == own >> 32:
+                self._told = self.launches
+                raise _different(self.rank, self._noted, other, self._note(other), self._noted, here=True)
+
+    def _note(self, rank: int) -> str:
+        at = self._notes + rank * _NOTE
+        (length,) = struct.unpack_from("<I", self._memory, at)
+        return self._memory[at + 4 : at + 4 + min(length, _NOTE - 4)].decode(errors="replace")
+
+    def _miss(self, text: str) -> None:
+        """Comes late to a meeting that others have left, since this rank had launched something in its place."""
+        self.count += 1
+        self._publish(text)
+        found = ((one, self._read(one, self.count)) for one in range(self.size) if one != self.rank)
+        other, theirs = next((one, told[1]) for one, told in found if told is not None)
+        self._since_meeting()
+        raise _different(self.rank, self._noted, other, theirs, self._noted, here=True)
+
+    def _waited_for(self) -> str:
+        """Whether a rank is in a meeting ahead of which it has launched less than this one is about to, or has left it in vain."""
+        for _ in range(2):
+            behind = ""
+            for word, _, other in self._others:
+                if self._count_of(other) in (self.count, _LEFT) or self._count_of(other) < self.count:
+                    continue
+                count, launches = divmod(self._words[word], 1 << 32)
+                if count > self.count:
+                    behind = _MISSED
+                elif count == self.count and launches <= self.launches:
+                    behind = behind or _WAITS
+            if not behind:
+                return ""
+            time.sleep(0.001)  # its words may be on their way
+        return behind
 
     def _wait(self, text: str, timeout: float) -> None:
         missing = [rank for rank in range(self.size) if rank != self.rank]
@@ -142,6 +269,8 @@ class Board:
             late = []
             for rank in missing:
                 if self._count_of(rank) < self.count:
+                    if self._launched_instead(rank) and self._count_of(rank) < self.count:
+                        raise _different(self.rank, text, rank, (note := self._note(rank)), note)
                     late.append(rank)
                     continue
                 found = self._read(rank, self.count)
@@ -150,13 +279,12 @@ class Board:
                     continue
                 generation, other = found
                 self.generation = max(self.generation, generation)
-                if other != text:
+                if other.partition(ASIDE)[0] != text.partition(ASIDE)[0]:
                     if other.startswith(_FAILED):
                         raise Error(f"rank {rank} failed: {other[1:]}")
-                    first, second = sorted(((self.rank, text), (rank, other)))
-                    raise MismatchError(
-                        f"the ranks do different things: rank {first[0]} {_shown(first[1])}, rank {second[0]} {_shown(second[1])}"
-                    )
+                    # With launches under way who hasn't come may launch instead, and not be told.
+                    here = not self._noted or all(self._count_of(one) >= self.count for one in range(self.size))
+                    raise _different(self.rank, text, rank, other, met=here)
             missing = late
             if not missing:
                 return
@@ -179,10 +307,16 @@ class Board:
                     found = self._read(missing[0], self._count_of(missing[0]))
                     last = f"; what it did last: {_shown(found[1])}" if found else ""
                     raise Error(
-                        f"rank {missing[0]} hasn't come within {timeout:g} seconds to where rank {self.rank} is, which {_shown(text)}{last}"
+                        f"rank {missing[0]} hasn't come within {timeout:g} seconds, the timeout here, to where rank {self.rank} is, "
+                        f"which {_shown(text)}{last}"
                     )
             time.sleep(pause)
             pause = min(pause * 1.3, 0.001)
+
+    def _launched_instead(self, rank: int) -> bool:
+        """Whether a rank that hasn't come has launched more since the meeting before than this one."""
+        count, launches = divmod(self._words[1 + rank], 1 << 32)
+        return count == self.count - 1 and launches > self.launches
 
     def _withdraw(self) -> None:
         _HEAD.pack_into(self._memory, self.rank * _SLOT + self.count % 2 * _ENTRY, 0, 0, 0, 0)
@@ -192,6 +326,7 @@ class Board:
         """Comes to the next meeting without waiting, to say that this rank failed."""
         self.count += 1
         self._publish(_FAILED + why)
+        self._since_meeting()
 
     def leave(self) -> None:
         """Comes to no meeting any more, while the process is still there."""
@@ -201,6 +336,7 @@ class Board:
         """Lets go of the memory."""
         if self.liveness:
             self.liveness.close()
+        self._words.release()
         self._memory.close()
 
 
@@ -208,7 +344,7 @@ def _check(raw: bytes, count: int, generation: int) -> int:
     return zlib.crc32(raw, (count * 31 + generation) & 0xFFFFFFFF)
 
 
-def _shown(text: str) -> str:
+def _shown(text: str, full: bool = False) -> str:
     if text.startswith(_FAILED):
         return f"failed ({text[1:]})"
-    return text
+    return re.sub(f"{SECRET}([^{SECRET}]*){SECRET}", r" (\1)" if full else "", text.replace(ASIDE, ""))

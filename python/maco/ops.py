@@ -95,6 +95,14 @@ class Ops:
         """x[M,N] * y, element by element: y has x's shape, or is [N] or [1], or the number `value`."""
         return self._binary("mul", x, y, value, common)
 
+    def div(self, x: Value, y: Value | Number | None = None, *, value: Number | None = None, **common: Unpack[Common]) -> Value:
+        """x[M,N] / y: y has x's shape, or is [N] or [1], or the number `value`. Floats."""
+        return self._binary("div", x, y, value, common)
+
+    def pow(self, x: Value, y: Value | Number | None = None, *, value: Number | None = None, **common: Unpack[Common]) -> Value:
+        """x[M,N] to the power y, as C's pow: y has x's shape, or is [N] or [1], or the number `value`. Floats."""
+        return self._binary("pow", x, y, value, common)
+
     def maximum(self, x: Value, y: Value | Number | None = None, *, value: Number | None = None, **common: Unpack[Common]) -> Value:
         """The larger of x[M,N] and y: y has x's shape, or is [N] or [1], or the number `value`. NaN where one is."""
         return self._binary("maximum", x, y, value, common)
@@ -102,6 +110,30 @@ class Ops:
     def minimum(self, x: Value, y: Value | Number | None = None, *, value: Number | None = None, **common: Unpack[Common]) -> Value:
         """The smaller of x[M,N] and y: y has x's shape, or is [N] or [1], or the number `value`. NaN where one is."""
         return self._binary("minimum", x, y, value, common)
+
+    def eq(self, x: Value, y: Value | Number | None = None, *, value: Number | None = None, **common: Unpack[Common]) -> Value:
+        """u8 1 where x[M,N] is y, else 0: y has x's shape, or is [N] or [1], or the number `value`."""
+        return self._binary("eq", x, y, value, common)
+
+    def ne(self, x: Value, y: Value | Number | None = None, *, value: Number | None = None, **common: Unpack[Common]) -> Value:
+        """u8 1 where x[M,N] isn't y, else 0: y has x's shape, or is [N] or [1], or the number `value`."""
+        return self._binary("ne", x, y, value, common)
+
+    def lt(self, x: Value, y: Value | Number | None = None, *, value: Number | None = None, **common: Unpack[Common]) -> Value:
+        """u8 1 where x[M,N] is below y, else 0: y has x's shape, or is [N] or [1], or the number `value`."""
+        return self._binary("lt", x, y, value, common)
+
+    def le(self, x: Value, y: Value | Number | None = None, *, value: Number | None = None, **common: Unpack[Common]) -> Value:
+        """u8 1 where x[M,N] is y or below, else 0: y has x's shape, or is [N] or [1], or the number `value`."""
+        return self._binary("le", x, y, value, common)
+
+    def gt(self, x: Value, y: Value | Number | None = None, *, value: Number | None = None, **common: Unpack[Common]) -> Value:
+        """u8 1 where x[M,N] is above y, else 0: y has x's shape, or is [N] or [1], or the number `value`."""
+        return self._binary("gt", x, y, value, common)
+
+    def ge(self, x: Value, y: Value | Number | None = None, *, value: Number | None = None, **common: Unpack[Common]) -> Value:
+        """u8 1 where x[M,N] is y or above, else 0: y has x's shape, or is [N] or [1], or the number `value`."""
+        return self._binary("ge", x, y, value, common)
 
     def relu(self, x: Value, **common: Unpack[Common]) -> Value:
         """max(x, 0), of x's shape. Floats and i32."""
@@ -127,9 +159,63 @@ class Ops:
         """exp(x), of x's shape. Floats."""
         return self._one("exp", [x], {}, common)
 
+    def log(self, x: Value, **common: Unpack[Common]) -> Value:
+        """The natural logarithm, of x's shape. Floats."""
+        return self._one("log", [x], {}, common)
+
+    def sqrt(self, x: Value, **common: Unpack[Common]) -> Value:
+        """The square root, of x's shape; NaN below 0. Floats."""
+        return self._one("sqrt", [x], {}, common)
+
+    def rsqrt(self, x: Value, **common: Unpack[Common]) -> Value:
+        """1 / sqrt(x), of x's shape. Floats."""
+        return self._one("rsqrt", [x], {}, common)
+
+    def sin(self, x: Value, **common: Unpack[Common]) -> Value:
+        """sin(x), of x's shape; x in radians. Floats."""
+        return self._one("sin", [x], {}, common)
+
+    def cos(self, x: Value, **common: Unpack[Common]) -> Value:
+        """cos(x), of x's shape; x in radians. Floats."""
+        return self._one("cos", [x], {}, common)
+
+    def erf(self, x: Value, **common: Unpack[Common]) -> Value:
+        """The error function, of x's shape. Floats."""
+        return self._one("erf", [x], {}, common)
+
+    def neg(self, x: Value, **common: Unpack[Common]) -> Value:
+        """-x, of x's shape. Floats and i32."""
+        return self._one("neg", [x], {}, common)
+
+    def abs(self, x: Value, **common: Unpack[Common]) -> Value:
+        """|x|, of x's shape. Floats and i32."""
+        return self._one("abs", [x], {}, common)
+
+    def clamp(self, x: Value, *, min: Number | None = None, max: Number | None = None, **common: Unpack[Common]) -> Value:
+        """minimum(maximum(x, min), max) of x's shape, with one bound or both. Floats and i32."""
+        if min is None and max is None:
+            raise TypeError("clamp() takes 'min', 'max' or both")
+        return self._one("clamp", [x], {"min": min, "max": max}, common)
+
+    def where(
+        self, condition: Value, a: Value, b: Value | Number | None = None, *, value: Number | None = None, **common: Unpack[Common]
+    ) -> Value:
+        """a where the condition, a u8, isn't 0, else b or the number `value`; all tensors are [M,N]. A temporary has a's dtype."""
+        if isinstance(b, (int, float)):
+            if value is not None:
+                raise TypeError("where() got a number as third operand and 'value'")
+            b, value = None, b
+        if (b is None) == (value is None):
+            raise TypeError("where() takes a third operand or 'value', and one of them")
+        return self._one("where", [condition, a] if b is None else [condition, a, b], {"value": value}, common)
+
     def swiglu(self, gate: Value, up: Value, **common: Unpack[Common]) -> Value:
         """silu(gate) * up, both [M,N]. Floats."""
         return self._one("swiglu", [gate, up], {}, common)
+
+    def geglu(self, gate: Value, up: Value, *, approximate: Literal["none", "tanh"] = "none", **common: Unpack[Common]) -> Value:
+        """gelu(gate) * up, both [M,N]. Floats."""
+        return self._one("geglu", [gate, up], {"approximate": approximate}, common)
 
     def cast(self, x: Value, dtype: DTypeLike | None = None, **common: Unpack[CommonButDtype]) -> Value:
         """x in another dtype; that of `into`, if none is given. Float to integer truncates and saturates, NaN becomes 0."""
@@ -239,13 +325,19 @@ class Ops:
         theta: float = 10000.0,
         interleaved: bool = False,
         scaling: Mapping[str, Number] | None = None,
+        cosines: Value | None = None,
+        sines: Value | None = None,
         **common: Unpack[Common],
     ) -> Value:
         """Rotary embedding of x[M,H*head_dim], of x's shape. Floats.
 
         Either `positions`, i32 and one a row, or `position`: row i stands at position + i; it may use scalars, dims and rank. `scaling`
-        is Llama 3.1's: factor, low_freq_factor, high_freq_factor, original_max_position.
+        is Llama 3.1's: factor, low_freq_factor, high_freq_factor, original_max_position. `cosines` and `sines`, in place of `theta` and
+        `scaling`: floats [S,head_dim] or [S,head_dim/2], of which the row of a position counts, one column for each element of a head or
+        for each pair.
         """
+        if (cosines is None) != (sines is None):
+            raise TypeError("rope() takes cosines and sines, or neither")
         attributes = {
             "head_dim": head_dim,
             "position": position,
@@ -253,7 +345,10 @@ class Ops:
             "interleaved": interleaved,
             "scaling": None if scaling is None else dict(scaling),
         }
-        return self._one("rope", [x] if positions is None else [x, positions], attributes, common)
+        if cosines is not None and theta == 10000.0:
+            del attributes["theta"]
+        inputs = [one for one in (x, positions, cosines, sines) if one is not None]
+        return self._one("rope", inputs, attributes, common)
 
     def attention(
         self,

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from .backend import compile, options_of
+from .compiled import OptimizedFunction
 from .distributed import patch_torch_distributed
 from .errors import Error
 
@@ -23,8 +24,8 @@ def optimize(target: Any = None, **options: Any) -> Any:
     """A decorator: a function, or the forward of a Module class, is compiled for MACO; collectives become part of the kernels.
 
     A class stays the class that it was, with its name, its state_dict and its subclasses. `options` are those of
-    `torch.compile(backend="maco", options=...)`: strict, dynamic, sm_roles, min_ops, overlap. A module that is no class is compiled as
-    `maco.compile` does.
+    `torch.compile(backend="maco", options=...)`: strict, dynamic, sm_roles, min_ops, overlap, timeout. A module that is no class is
+    compiled as `maco.compile` does.
     """
     own = dict(options)
     dynamic = own.pop("dynamic", None)
@@ -34,7 +35,7 @@ def optimize(target: Any = None, **options: Any) -> Any:
     if isinstance(target, type):
         if not issubclass(target, torch.nn.Module):
             raise TypeError(f"optimize decorates functions and classes of torch.nn.Module; {target.__name__} is neither")
-        target.forward = _decorated(target.forward, dynamic, own)  # type: ignore[attr-defined]
+        target.forward = _decorated(target.forward, dynamic, own, method=True)  # type: ignore[attr-defined]
         return target
     if not callable(target):
         raise TypeError(f"optimize decorates a function or a Module class, not a {type(target).__name__}")
@@ -43,9 +44,11 @@ def optimize(target: Any = None, **options: Any) -> Any:
     return _decorated(target, dynamic, own)
 
 
-def _decorated(function: Callable[..., Any], dynamic: bool | None, options: dict[str, Any]) -> Callable[..., Any]:
-    """A function that compiles another at its first call, and is part of what calls it, if that is compiled."""
+def _decorated(function: Callable[..., Any], dynamic: bool | None, options: dict[str, Any], method: bool = False) -> Callable[..., Any]:
+    """A function that compiles another at its first call, and is part of what calls it, if that is compiled; as a `method` a plain one."""
     compiled = compile(function, dynamic=dynamic, **options)
+    if not method and "." not in getattr(function, "__qualname__", "").rpartition("<locals>.")[2]:
+        return OptimizedFunction(function, compiled)  # in the body of a class torch wants a function
 
     @functools.wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -54,6 +57,7 @@ def _decorated(function: Callable[..., Any], dynamic: bool | None, options: dict
         return compiled(*args, **kwargs)
 
     run._torchdynamo_orig_callable = function  # type: ignore[attr-defined]
+    run._maco_arguments = compiled._maco_arguments  # type: ignore[attr-defined]
     return run
 
 

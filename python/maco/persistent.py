@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import operator
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,17 +11,17 @@ from typing import Any
 
 from . import groups
 from .dtypes import DType, as_dtype
-from .errors import Error
+from .errors import Error, GraphError
 from .expressions import Expr, ExprLike
 from .graph import _caller, _extents, _Op
 from .kernel import Kernel
 from .program import Program
 from .registered import have_torch, library_of, operand, usable
-from .roles import Roles, SMConfig, counts, current_device, roles_of
+from .roles import Roles, SMConfig, counts, current_device, of_one_rank, reworded, roles_of
 from .taskgraph import TaskGraph
-from .tensors import Memory, describe
+from .tensors import Memory, describe, shape_text
 from .untraced import untraced
-from .words import suggestion
+from .words import integer, suggestion
 
 __all__ = ["PersistentKernel"]
 
@@ -62,8 +61,8 @@ class PersistentKernel:
         timeout: float | None = None,
     ) -> None:
         group = groups.default()
-        self.world_size = group.size if world_size is None else _integer(world_size, "world_size", 1)
-        self.rank = (group.rank if self.world_size > 1 else 0) if rank is None else _integer(rank, "rank", 0)
+        self.world_size = group.size if world_size is None else integer(world_size, "world_size", 1)
+        self.rank = (group.rank if self.world_size > 1 else 0) if rank is None else integer(rank, "rank", 0)
         if self.world_size not in (1, group.size):
             raise Error(
                 f"world_size is {self.world_size}, but there {'is 1 process' if group.size == 1 else f'are {group.size} processes'}: "
@@ -71,7 +70,7 @@ class PersistentKernel:
             )
         if self.rank != (group.rank if self.world_size > 1 else 0):
             raise Error(f"rank is {self.rank}, but this process is rank {group.rank if self.world_size > 1 else 0} of {self.world_size}")
-        if _integer(num_local_schedulers, "num_local_schedulers", 0):
+        if integer(num_local_schedulers, "num_local_schedulers", 0):
             raise Error(
                 f"num_local_schedulers={num_local_schedulers}: schedulers on the GPU come with the schedule 'dynamic', which this version "
                 f"hasn't; leave it out, or give 0"
@@ -87,6 +86,8 @@ class PersistentKernel:
         self._memories: dict[str, Any] = {}  # what the kernel is given: the same memory
         self._names: dict[int, str] = {}  # by id
         self._outputs: dict[str, _Output] = {}
+        self._empty: set[str] = set()  # registered, without elements
+        self._idle = False  # compiled, and there is nothing to do
         self._shown: dict[str, Any] = {}  # as callers see them
         self._place: tuple[str, int | None] | None = None
         self._placed_by = ""
@@ -124,6 +125,8 @@ class PersistentKernel:
         self._put(memory, called)
         library = library_of(tensor)
         memory_of_it = usable(tensor, memory, called)
+        if not memory.elements:
+            self._empty.add(called)
         shape = _shape(memory.shape, rows, called)
         self._graph._register(called, f"{called} : {memory.dtype}{_extents(shape)}", _caller(), memory.dtype)
         self._library = self._library or library
@@ -146,6 +149,8 @@ class PersistentKernel:
         extents = _extents_of(shape, called)
         known = as_dtype(dtype)
         made, own = self._allocate(extents, known)
+        if 0 in extents:
+            self._empty.add(called)
         self._outputs[called] = _Output(f"{called} : {known}{_extents(_shape(tuple(extents), rows, called))}", known)
         self._tensors[called] = self._shown[called] = made
         self._memories[called] = own
@@ -176,16 +181,17 @@ class PersistentKernel:
             graph._building = False
 
     @untraced
-    def compile(self) -> Kernel:
+    def compile(self) -> Kernel | None:
         """Compiles the task graph; the first call does it where it is left out. Gives the kernel, with its `source` and `report`.
 
+        None where there is nothing to do, since all that the graph writes has no elements.
         Raises `maco.GraphError` if the graph is wrong. With several ranks all of them call it, and `maco.MismatchError` says if their
         graphs differ. Compiling twice does nothing.
         """
         with self._lock:
             self._usable()
-            if self._program is not None:
-                return self._program.kernel
+            if self._program is not None or self._idle:
+                return None if self._program is None else self._program.kernel
             graph = self._graph
             if graph._building:
                 raise Error("the task graph is still being built: compile behind its 'with' block")
@@ -196,10 +202,16 @@ class PersistentKernel:
             graph._building = True
             try:
                 graph._finish()
+                if self._empty and self._nothing_to_do():
+                    self._idle = True
+                    return None
                 roles = self._setting(device, index)
                 if roles is not None:
-                    graph.set(sm_roles=roles)
+                    graph.set(sm_roles=of_one_rank(roles) if self.world_size == 1 else roles)
                 program = Program(graph, group=self._group, device=device, index=index or 0, timeout=self._timeout)
+            except GraphError as error:
+                graph._items = before
+                raise reworded(error, "'sm_config'" if self._roles[2] is not None else "num_workers and num_remote_schedulers") from None
             except BaseException:
                 graph._items = before
                 raise
@@ -219,7 +231,9 @@ class PersistentKernel:
         with self._lock:
             self.compile()
             program = self._program
-            assert program is not None
+            if program is None:
+                found = {name: self._shown[name] for name in self._graph._made}
+                return next(iter(found.values())) if len(found) == 1 else found
             variables = self._variables
             for key in values:
                 if key not in variables:
@@ -278,7 +292,7 @@ class PersistentKernel:
 
     def _growing(self) -> None:
         self._usable()
-        if self._program is not None:
+        if self._program is not None or self._idle:
             raise Error("the kernel is compiled, and its graph can't grow any more; make another")
 
     def _declare(self, make: Callable[[], Expr]) -> Expr:
@@ -360,6 +374,19 @@ class PersistentKernel:
         tensor, counted = self._shown[name], self._counted.get(name)
         return tensor if counted is None else tensor[: eval(counted, {"__builtins__": {}}, {**self._maxima, **values})]
 
+    def _nothing_to_do(self) -> bool:
+        """Whether all that the graph writes has no elements. Raises `maco.Error` if only some of what is registered has none."""
+        written = {*self._graph._made, *(name for name, value in self._graph._values.items() if value.kind == "state")}
+        if written <= self._empty:
+            return True
+        name = sorted(self._empty)[0]
+        other = sorted(written - self._empty)[0]
+        shape = shape_text(tuple(self._tensors[name].shape))
+        raise Error(
+            f"'{name}' has the shape {shape}, without elements, but the graph writes '{other}', which has some: leave what has none out "
+            f"of the task graph"
+        )
+
     def _name_of(self, tensor: Any) -> str | None:
         """What a tensor is registered as; None: it isn't."""
         name = self._names.get(id(tensor))
@@ -394,17 +421,5 @@ def _extents_of(shape: Any, name: str) -> list[int]:
         raise TypeError(f"the shape of '{name}' is a list of extents, not {shape!r}")
     extents = []
     for one in shape:
-        extents.append(_integer(one, f"an extent of '{name}'", 1))
+        extents.append(integer(one, f"an extent of '{name}'", 0))
     return extents
-
-
-def _integer(value: Any, name: str, least: int) -> int:
-    if isinstance(value, bool):
-        raise TypeError(f"{name} is an integer, not a bool")
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise TypeError(f"{name} is an integer, not a {type(value).__name__}") from None
-    if number < least:
-        raise Error(f"{name} is at least {least}, not {number}")
-    return number

@@ -12,6 +12,7 @@ from .errors import Error
 from .lazy import plain
 from .recorder import Recorder
 from .untraced import untraced
+from .words import integer
 
 __all__ = ["Pipeline"]
 
@@ -27,7 +28,7 @@ class Pipeline:
     """
 
     def __init__(self, num_stages: int) -> None:
-        self.num_stages = _positive(num_stages, "num_stages")
+        self.num_stages = integer(num_stages, "num_stages", 1)
         self._stages: dict[int, Stage] = {}
         self._recorder = Recorder("pipeline")
 
@@ -59,7 +60,7 @@ class Pipeline:
         missing = [i for i in range(self.num_stages) if i not in self._stages]
         if missing:
             raise Error(f"the pipeline has no stage {missing[0]}: @pipeline.stage({missing[0]}) gives it")
-        count = self.num_stages if microbatches is None else _positive(microbatches, "microbatches")
+        count = self.num_stages if microbatches is None else integer(microbatches, "microbatches", 1)
         x = plain(x)
         if not isinstance(x, torch.Tensor):
             raise TypeError(f"a pipeline takes a torch.Tensor, not a {type(x).__name__}")
@@ -87,12 +88,3 @@ class Pipeline:
 
     def __repr__(self) -> str:
         return f"<maco.Pipeline of {self.num_stages} stages, {len(self._stages)} given>"
-
-
-def _positive(value: Any, name: str) -> int:
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} is an integer, not a {type(value).__name__}")
-    number = operator.index(value)
-    if number < 1:
-        raise Error(f"{name} is at least 1, not {number}")
-    return number

@@ -6,22 +6,44 @@ A `Program` compiles a graph, opens it on a device for a group of ranks, and run
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
-from collections.abc import Callable, Mapping
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from . import config, groups
-from .errors import Error, GraphError, Unavailable
+from .errors import Error, GraphError, LaunchError, MismatchError, Unavailable
 from .graph import Graph
 from .groups import Group
 from .kernel import Kernel, Places, Profile, Session, TensorInfo, before_launches, prepare
+from .meeting import ASIDE, SECRET, launched_in_vain
 from .tensors import ALIGNMENT, Memory, check, describe
 
-__all__ = ["Program", "listeners", "program"]
+__all__ = ["Program", "because", "listeners", "program"]
 
 listeners: list[Callable[[Program, Profile], None]] = []
 """While there are any, programs run with stamped kernels, and each listener is told the profile of each run, on all ranks alike."""
+
+
+_local = threading.local()
+
+
+@contextmanager
+def because(why: str) -> Iterator[None]:
+    """A block in which programs are compiled for a reason, which other ranks are told where they do something else."""
+    before = getattr(_local, "why", "")
+    _local.why = why
+    try:
+        yield
+    finally:
+        _local.why = before
+
+
+MOST_SEEN = 4096
+"""Of so many values for launches a program on GPUs knows that ranks agreed on them."""
 
 
 class Program:
@@ -45,17 +67,33 @@ class Program:
         self._graph = graph
         self._options = {**options, **({"target": "cpu"} if device == "cpu" else {})}
         self.kernel = _compiled(graph, self.group, self._options)
+        self.from_end: tuple[str, ...] = ()
+        """Dims and scalars whose negative values in memory count from the end of their range. Set it before the first run."""
         self._sessions: dict[bool, _Bound] = {}
         self._lost: dict[bool, dict[str, Any]] = {}  # memory of sessions that have to be opened anew
         self._generation = self.group.generation if self.group is not None else 0
         self._lock = threading.RLock()
+        self._seen: dict[Any, tuple[str, int]] = {}  # on GPUs: what launches of these values are, and its mark
+        self._doing = ""
+        if self.group is not None:
+            digest = zlib.crc32(f"{graph.text(canonical=True)}\n{sorted(self._options.items())!r}".encode())
+            self._doing = f"runs '{self.name}'{SECRET}{digest:08x}{SECRET}"
+            if device != "cpu":
+                self.group.launching.add(self)
 
     @property
     def name(self) -> str:
         """The graph's."""
         return self.kernel.name
 
-    def __call__(self, tensors: Mapping[str, Any], values: Mapping[str, Any] | None = None, what: str = "", same: bool = False) -> None:
+    def __call__(
+        self,
+        tensors: Mapping[str, Any],
+        values: Mapping[str, Any] | None = None,
+        what: str = "",
+        same: bool = False,
+        known: bool = False,
+    ) -> None:
         """Runs the graph once, with tensors for its inputs, params, states and outputs by name.
 
         On the CPU it has run when this returns. On a GPU it is put on torch's current stream, and what fails raises at a later call; the
@@ -63,7 +101,8 @@ class Program:
         dtype and shape, or on axis 0 as many rows as its dim in `values` says. What isn't contiguous or aligned to 16 bytes, has fewer
         rows, or shares memory with another that is written, is copied on the way. States and outputs that are left out have zeroed
         memory of the program's own. `what` says in errors what the ranks do. With `same` the mapping holds the same tensors, where they
-        were, whenever it is the one of the call before: they aren't looked at again.
+        were, whenever it is the one of the call before: they aren't looked at again. With `known` all are torch's and just as the kernel
+        has them, but for where they are.
         """
         if before_launches:
             prepare()
@@ -71,33 +110,86 @@ class Program:
             groups.settle()
         with self._lock:
             stamped = bool(listeners) or config.meaning("profile")
-            if self.group is not None:
-                self._meet(what, values or {}, stamped)
+            late: Error | None = self._together(what, values or {}, stamped) if self.group is not None else None
             bound = self._sessions.get(stamped)
             if bound is None:
                 bound = self._sessions[stamped] = _Bound(self, stamped)
                 bound.own = self._lost.pop(stamped, {})
             try:
-                bound.run(tensors, values or {}, same)
+                bound.run(tensors, values or {}, same, known)
             except KeyboardInterrupt:
                 self._interrupted()
                 raise
+            except LaunchError as error:
+                if self.device == "cpu" or "wait says why" not in str(error):
+                    raise
+                late = late or bound.why(error)
+                bound.run(tensors, values or {}, same, known)
+            if late is not None:
+                raise late  # an earlier launch failed; this one is begun, as the other ranks do
             if listeners:
                 bound.session.wait()
                 profile = bound.session.profile()
                 for listener in listeners:
                     listener(self, profile)
 
+    def _together(self, what: str, values: Mapping[str, Any], stamped: bool) -> MismatchError | None:
+        """Begins with the other ranks. Gives the error of an earlier launch, in which they took no part."""
+        try:
+            self._meet(what, values, stamped)
+        except MismatchError as error:
+            if not launched_in_vain(error)[1]:
+                raise
+            try:
+                self._meet(what, values, stamped)
+            except MismatchError as now:
+                now.__cause__ = error
+                raise
+            return error
+        return None
+
     def _meet(self, what: str, values: Mapping[str, Any], stamped: bool) -> None:
-        """Ranks on the CPU begin together, and open anew what one of them has lost."""
+        """Ranks on the CPU begin together, and open anew what one of them has lost; on GPUs for values that are new."""
         assert self.group is not None
-        if self.device != "cpu":
+        if self.device == "cpu":
+            generation = self.group.meet(self._text(what, values, stamped))
+            if generation != self._generation:
+                self._drop()
+                self._generation = generation
             return
-        numbers = "".join(f", {name} = {value}" for name, value in values.items())
-        generation = self.group.meet(what or f"runs '{self.name}'{numbers}{' under a profiler' if stamped else ''}")
-        if generation != self._generation:
-            self._drop()
-            self._generation = generation
+        key = (what, stamped, *((name, value if type(value) is int else None) for name, value in values.items()))
+        seen = self._seen.get(key)
+        if seen is not None:
+            self.group.begin(*seen)
+            return
+        text = self._text(what, values, stamped)
+        self.group.meet(text)
+        if len(self._seen) >= MOST_SEEN:
+            self._seen.clear()
+        self._seen[key] = text, zlib.crc32(text.encode())
+
+    def _text(self, what: str, values: Mapping[str, Any], stamped: bool) -> str:
+        """What a run is, as other ranks are told."""
+        if what:
+            return what
+        numbers = "".join(f", {name} = {value if isinstance(value, int) else 'in memory'}" for name, value in values.items())
+        return f"{self._doing}{numbers}{' under a profiler' if stamped else ''}"
+
+    def launches(self, text: str) -> bool:
+        """Whether this is what a launch of it was called."""
+        return any(known == text for known, _ in self._seen.values())
+
+    def refuse(self) -> None:
+        """Has other ranks' launches of it end, of which this rank takes no part: they see that this one can't begin."""
+        for bound in self._sessions.values():
+            with contextlib.suppress(Error):
+                bound.session._launch_placed(0, {"(elsewhere)": 0}, bound.places, 0)
+
+    def conclude(self) -> None:
+        """Hears together with other ranks how launches ended of which one took no part, so that all can go on."""
+        for bound in self._sessions.values():
+            with contextlib.suppress(Error):
+                bound.session.wait()
 
     def _interrupted(self) -> None:
         """Ctrl-C has broken the session."""
@@ -124,6 +216,50 @@ class Program:
             for bound in self._sessions.values():
                 bound.session.close()
             self._sessions.clear()
+
+
+class Repeated:
+    """Runs of a program on a GPU that differ in where one tensor lies, in as few steps as can be.
+
+    `name`: the tensor, the only one; `values` and `what` are as of a run. The program has run so before.
+    """
+
+    def __init__(self, program: Program, name: str, values: Mapping[str, int], what: str) -> None:
+        self._program = program
+        self._bound = bound = program._sessions[False]
+        self._places = Places(1)
+        self._tensor = bound.slots[name].index
+        self._launch = bound.session._repeated(values, self._places, 1)
+        self._what, self._mark = what, zlib.crc32(what.encode())
+        self._stream, self._gpu = bound.stream, program.index
+        self._address = 0
+
+    def __call__(self, address: int) -> bool:
+        """Runs it with the tensor at an address, which has all that the kernel wants of it; False: that isn't possible now."""
+        program = self._program
+        if listeners or config.meaning("profile"):
+            return False
+        if before_launches:
+            prepare()
+        groups.settle()
+        with program._lock:
+            if program._sessions.get(False) is not self._bound:
+                return False
+            if program.group is not None:
+                program.group.begin(self._what, self._mark)
+            if address != self._address:
+                self._places.put(0, self._tensor, address)
+                self._address = address
+            try:
+                self._launch(self._stream(self._gpu))  # type: ignore[misc]
+            except KeyboardInterrupt:
+                program._interrupted()
+                raise
+            except LaunchError as error:
+                if "wait says why" in str(error):
+                    self._bound.session.wait()  # raises why
+                raise
+        return True
 
 
 class _Slot:
@@ -162,6 +298,7 @@ class _Bound:
             gpu=program.index if program.device == "cuda" else None,
             profile=profile,
         )
+        self.session.count_from_end(*program.from_end)
         self.program = program
         self.slots = {info.name: _Slot(i, info, program.device, program.index) for i, info in enumerate(program.kernel.tensors)}
         self.own: dict[str, Any] = {}  # memory of the program's, by name
@@ -169,17 +306,26 @@ class _Bound:
         self.safe: set[tuple[Any, ...]] = set()  # where tensors were that needed no copies: names, then addresses
         self.last: tuple[Any, ...] = ()  # what `places` has
         self.same: Mapping[str, Any] | None = None  # whose tensors these are, if they stay there and nothing was copied
-        self.stream = _current_stream() if program.device == "cuda" else None
+        self.stream = stream_getter() if program.device == "cuda" else None
         torch = sys.modules.get("torch")
         self.plain: tuple[Any, ...] = () if torch is None else (torch.Tensor, torch.nn.Parameter)
         self.strided = None if torch is None else torch.strided
 
-    def run(self, tensors: Mapping[str, Any], values: Mapping[str, Any], same: bool) -> None:
+    def why(self, error: Error) -> Error:
+        """Why a launch was stopped, which the ranks hear together; the session can go on then."""
+        try:
+            self.session.wait()
+        except Error as told:
+            return told
+        return error
+
+    def run(self, tensors: Mapping[str, Any], values: Mapping[str, Any], same: bool, known: bool = False) -> None:
         if same and self.same is tensors:
             self._launch(self.last, values)
             return
         self.same = None
-        key = self._quick(tensors) if self.plain else None
+        addresses = (*tensors, *[tensor.data_ptr() for tensor in tensors.values()]) if known else None
+        key = addresses or (self._quick(tensors) if self.plain else None)
         if key is not None and key in self.safe:
             self._launch(key, values)
             direct = True
@@ -281,7 +427,7 @@ class _Bound:
         return own, describe(own, name)
 
 
-def _current_stream() -> Callable[[int], int]:
+def stream_getter() -> Callable[[int], int]:
     """Gives the handle of torch's current stream on a GPU."""
     import torch
 
@@ -316,7 +462,8 @@ def _compiled(graph: Graph, group: Group | None, options: Mapping[str, Any]) -> 
         return graph.compile(**options)
     groups.settle()
     text = graph.text(canonical=True)
-    group.compare(f"{text}\n{sorted(options.items())!r}", f"the graph '{graph.name}' or its options")
+    doing = f"compiles a graph{ASIDE} '{graph.name}'{getattr(_local, 'why', '')}"
+    group.compare(f"{text}\n{sorted(options.items())!r}", f"the graph '{graph.name}' or its options", doing=doing)
     answer, kernel = "", None
     if group.rank == 0:
         try:
@@ -325,7 +472,7 @@ def _compiled(graph: Graph, group: Group | None, options: Mapping[str, Any]) -> 
         except Error as error:
             answer = f"-{type(error).__name__}\n{error}"
             failed = error
-    answer = group.exchange(answer)[0]
+    answer = group.exchange(answer, max(group.timeout, groups.TIMEOUT))[0]  # compiling takes rank 0 its time
     if answer.startswith("-"):
         if group.rank == 0:
             raise failed

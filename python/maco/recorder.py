@@ -15,25 +15,23 @@ import gc
 import threading
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from . import groups, kernel, torch_ops  # noqa: F401  the ops of MACO's have to be there
+from .compiled import tracing
 from .errors import Error, MismatchError
 from .recordable import Kind, Result, changed_by, drops, kind_of, looks, ordinary, shapes_of
 from .segment import Call, Ref, Segment, Unknown, frozen
 from .untraced import untraced
 
 __all__ = ["Recorder", "current"]
-
-if hasattr(torch._C, "_ensureCUDADeviceGuardSet"):
-    # Tracing does it at its first use; where that is a thread that ends, torch crashes later.
-    torch._C._ensureCUDADeviceGuardSet()
 
 MOST_COMPILED = 256
 """How many graphs are kept."""
@@ -72,7 +70,8 @@ class Recorder:
     """Writes down what a block does, and runs it when a value is needed.
 
     `options` gives those of `fx.Options` but for `name`, for a device, and is asked at each run. Entering it begins to record in this
-    thread; blocks of one recorder can be nested. Leaving the outermost runs what is left, also if the block raises.
+    thread; blocks of one recorder can be nested. Leaving the outermost runs what is left, also if the block raises; behind Ctrl-C it is
+    dropped, and other ranks are told.
     """
 
     def __init__(self, name: str, options: Callable[[torch.device], dict[str, Any]] | None = None) -> None:
@@ -88,6 +87,7 @@ class Recorder:
         self._thread: int | None = None
         self._outer: Recorder | None = None
         self._keys = _dispatch_keys()
+        self._dropped: list[StorageWeakRef] = []
 
     # ---- blocks
 
@@ -117,6 +117,8 @@ class Recorder:
         try:
             if kind is None:
                 self.flush()
+            elif issubclass(kind, KeyboardInterrupt):
+                self._drop()
             else:
                 self._flush_quietly()
         finally:
@@ -139,6 +141,31 @@ class Recorder:
             self.flush()
         except Error:
             return
+
+    @untraced
+    def _drop(self) -> None:
+        """Lets go of what is written down."""
+        segment, self._segment = self._segment, Segment()
+        if not segment.calls:
+            return
+        self._paused.depth += 1
+        try:
+            with ExitStack() as around:
+                self._alone(around)
+                memory = segment.living().values()
+                _spoil(memory)
+                self._dropped = [one for one in self._dropped if not one.expired()]
+                self._dropped += [StorageWeakRef(one.untyped_storage()) for one in memory]
+            group = _meeting(segment)
+            if group is not None and group.size > 1:
+                group.skip(f"Ctrl-C has ended its block of {self.name}, of which nothing runs")
+        finally:
+            self._paused.depth -= 1
+
+    def check(self, tensor: torch.Tensor) -> None:
+        """Raises `maco.Error` for a result that was dropped."""
+        if self._dropped and any(not one.expired() and one.cdata == _storage(tensor) for one in self._dropped):
+            raise Error("Ctrl-C ended the block before this was computed")
 
     # ---- ops
 
@@ -246,18 +273,21 @@ class Recorder:
             self._paused.depth += 1
             try:
                 with ExitStack() as around:
-                    # As if nobody looked on: within a mode's handler, or under autocast, ops mean something else.
-                    around.enter_context(torch._C.DisableTorchFunction())
-                    around.enter_context(_disable_current_modes())
-                    around.enter_context(torch._C._ForceDispatchKeyGuard(*self._keys))
-                    around.enter_context(torch.no_grad())
-                    around.enter_context(torch._C._DisableAutocast())
+                    self._alone(around)
                     if segment.stream is not None:
                         around.enter_context(torch.cuda.stream(segment.stream))
                     self._run(segment)
                 self.launches += 1
             finally:
                 self._paused.depth -= 1
+
+    def _alone(self, around: ExitStack) -> None:
+        """As if nobody looked on: within a mode's handler, or under autocast, ops mean something else."""
+        around.enter_context(torch._C.DisableTorchFunction())
+        around.enter_context(_disable_current_modes())
+        around.enter_context(torch._C._ForceDispatchKeyGuard(*self._keys))
+        around.enter_context(torch.no_grad())
+        around.enter_context(torch._C._DisableAutocast())
 
     def _run(self, segment: Segment) -> None:
         assert segment.device is not None
@@ -290,10 +320,7 @@ class Recorder:
                 _differ(self.name, error)
                 results = _op_by_op(segment, given)(segment.inputs, None)
         except BaseException:
-            # Nobody may take what was in the memory before for a result.
-            for out in memory.values():
-                if out.is_floating_point():
-                    out.fill_(float("nan"))
+            _spoil(memory.values())
             raise
         for number, result in zip(given, results, strict=True):
             out_or_none = memory.get(number)
@@ -311,12 +338,38 @@ class Recorder:
         return _op_by_op(segment, wanted)
 
 
+def _meeting(segment: Segment) -> groups.Group | None:
+    """The group whose ranks meet first to run a segment: that of all ranks, if a collective is of it."""
+    first = None
+    for call in segment.calls:
+        if not kind_of(call.func).collective:
+            continue
+        for i, one in enumerate(call.func._schema.arguments):
+            if one.name in ("group", "group_name"):
+                name = call.args[i] if i < len(call.args) else call.kwargs.get(one.name, one.default_value)
+                group = groups.find(str(name or ""))
+                if group is groups.default():
+                    return group
+                first = first or group
+    return first
+
+
+def _spoil(memory: Iterable[torch.Tensor]) -> None:
+    """Sees to it that nobody takes what was in memory before for a result."""
+    for out in memory:
+        if out.is_floating_point():
+            out.fill_(float("nan"))
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
+
+
 Run = Callable[..., Any]
 """Takes the inputs, and memory for each result (None: there is none), and gives the results."""
 
 _compiled: OrderedDict[Any, dict[tuple[int, ...], Run]] = OrderedDict()  # by segment, then by what is wanted of it
 _compiled_lock = threading.Lock()
-_tracing = threading.RLock()
 _apart: set[str] = set()
 """Names of recorders of which ranks have once written down different things: from then on torch runs them, op by op."""
 
@@ -379,7 +432,7 @@ def _dispatch_keys() -> tuple[Any, Any]:
 def _compile(segment: Segment, wanted: Sequence[int], name: str, options: dict[str, Any]) -> Callable[..., Any]:
     from .fx import Options, compile_fx
 
-    with _tracing:  # torch's tracing is no work for several threads
+    with tracing():
         compiled = compile_fx(segment.module(wanted), list(segment.inputs), options=Options(name=name, **options), static=segment.static)
     return compiled.run_into
 

@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from .errors import Error
-from .tensors import ALIGNMENT, Memory, shape_text
+from .tensors import ALIGNMENT, Memory
 
 if TYPE_CHECKING:
     from .persistent import PersistentKernel
@@ -156,7 +156,7 @@ def have_torch() -> bool:
 def usable(tensor: Any, memory: Memory, name: str) -> Any:
     """What `Program` can take: the same memory with at least one axis; torch's, where it has to be copied."""
     if not memory.elements:
-        raise Error(f"'{name}' has the shape {shape_text(memory.shape)}: a tensor of a task graph has elements")
+        return tensor  # nothing is ever read or written there
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(tensor, torch.Tensor):
         return tensor.detach().reshape(1) if not memory.shape else tensor.detach()

@@ -7,16 +7,30 @@ import operator
 import os
 import sys
 import threading
+import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from enum import Enum
 from typing import Any, NamedTuple, Union
 
 from . import _native
-from .errors import Error
+from .errors import Diagnostic, Error, GraphError
 from .ops import Ops
-from .words import chosen, suggestion
+from .words import chosen, integer, suggestion
 
-__all__ = ["COLLECTIVES", "Role", "SMConfig", "auto_config", "counts", "current_device", "device_sms", "fits", "roles_of"]
+__all__ = [
+    "COLLECTIVES",
+    "Role",
+    "SMConfig",
+    "auto_config",
+    "counts",
+    "current_device",
+    "device_sms",
+    "fits",
+    "of_one_rank",
+    "reworded",
+    "roles_of",
+]
 
 CPU_SMS = 8
 """SMs of the CPU target, unless MACO_CPU_SMS says otherwise."""
@@ -74,14 +88,16 @@ class SMConfig:
     """
 
     def __init__(self, total_sms: int | None = None) -> None:
-        self.total_sms = device_sms(*current_device()) if total_sms is None else _count(total_sms, "total_sms", 1)
+        self.total_sms = device_sms(*current_device()) if total_sms is None else integer(total_sms, "total_sms", 1, "a number of SMs")
         self._ranges: list[_Range] = []
+        self._schedulers: dict[int, str] = {}  # where SMs got the role LOCAL_SCHEDULER, by the first of them
 
     def assign_role(self, sm_range: Sequence[int], role: Role | str, task_types: Sequence[str] | None = None) -> None:
         """Gives SMs `sm_range[0]` up to `sm_range[1]`, which is excluded, a role.
 
         `task_types` are kinds of ops, those that run there and nowhere else in ranges that have other kinds; all of the role's, if None.
-        Raises `maco.Error` for SMs that aren't there or have a role, and for words that mean nothing.
+        Raises `maco.Error` for SMs that aren't there or have a role, and for words that mean nothing. Warns of LOCAL_SCHEDULER,
+        which kernels refuse: it comes with the schedule 'dynamic', which this version hasn't.
         """
         begin, end = _pair(sm_range)
         known = _role(role)
@@ -92,6 +108,10 @@ class SMConfig:
                 raise Error(f"SMs [{begin}, {end}) overlap [{other.begin}, {other.end}), which have the role {other.role.name}")
         self._ranges.append(_Range(begin, end, known, _tasks(known, task_types)))
         self._ranges.sort()
+        if known is Role.LOCAL_SCHEDULER:
+            frame = sys._getframe(1)
+            self._schedulers[begin] = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+            warnings.warn(f"{_local(begin, end)}; kernels refuse them", stacklevel=2)
 
     @property
     def compute_sms(self) -> int:
@@ -113,10 +133,7 @@ class SMConfig:
         made: list[dict[str, Any]] = []
         for one in self._ranges:
             if one.role is Role.LOCAL_SCHEDULER:
-                raise Error(
-                    f"SMs [{one.begin}, {one.end}) are LOCAL_SCHEDULER: those come with the schedule 'dynamic', which this version "
-                    f"hasn't; leave them without a role"
-                )
+                raise Error(f"{_local(one.begin, one.end)}; leave them without a role (they got it at {self._schedulers[one.begin]})")
             kind = "compute" if one.role is Role.COMPUTE else "comm"
             entry: dict[str, Any] = {"sms": [one.begin, one.end], "role": kind}
             if one.tasks is not None:
@@ -135,6 +152,10 @@ class SMConfig:
             for one in self._ranges
         ]
         return f"<maco.SMConfig of {self.total_sms} SMs: {', '.join(parts) or 'no roles'}>"
+
+
+def _local(begin: int, end: int) -> str:
+    return f"SMs [{begin}, {end}) are LOCAL_SCHEDULER: those come with the schedule 'dynamic', which this version hasn't"
 
 
 def auto_config(compute_intensity: str = "medium", comm_intensity: str = "medium", gpu_arch: str | None = None) -> SMConfig:
@@ -182,13 +203,13 @@ def counts(compute: int | None, comm: int | None, device: str, index: int | None
     total = device_sms(device, index)
     made = {}
     if compute is not None:
-        made["compute"] = _count(compute, names[0], 1)
+        made["compute"] = integer(compute, names[0], 1, "a number of SMs")
     if comm is not None:
-        made["comm"] = _count(comm, names[1], 0)
+        made["comm"] = integer(comm, names[1], 0, "a number of SMs")
     asked = sum(made.values())
     if asked > total:
         parts = " and ".join(f"{name}={value}" for name, value in zip(names, (compute, comm), strict=True) if value is not None)
-        raise Error(f"{parts} needs {asked} SMs, but {_place(device, index)} has {total}{_more(device)}")
+        raise Error(f"{parts} needs {asked} SMs, but {_place(device, index)} has {total}{_more(device, asked)}")
     return made
 
 
@@ -197,7 +218,7 @@ def fits(config: SMConfig, device: str, index: int | None = None) -> None:
     total = device_sms(device, index)
     used = max((one.end for one in config._ranges), default=0)
     if used > total:
-        raise Error(f"the SMConfig gives roles to {used} SMs, but {_place(device, index)} has {total}{_more(device)}")
+        raise Error(f"the SMConfig gives roles to {used} SMs, but {_place(device, index)} has {total}{_more(device, used)}")
 
 
 def roles_of(config: SMConfig, device: str, index: int | None = None) -> Roles:
@@ -207,6 +228,32 @@ def roles_of(config: SMConfig, device: str, index: int | None = None) -> Roles:
     roles = config.sm_roles()
     fits(config, device, index)
     return roles
+
+
+def of_one_rank(roles: Any) -> Any:
+    """The setting for a graph of one rank, where collectives are copies: those run where ops of the role compute do."""
+    if isinstance(roles, Mapping) and isinstance(roles.get("when"), list):
+        inner = ("roles", "else")
+        return {"when": [{key: of_one_rank(value) if key in inner else value for key, value in one.items()} for one in roles["when"]]}
+    if not isinstance(roles, list):
+        return roles
+    compute = [one for one in roles if isinstance(one, dict) and one.get("role") == "compute"]
+    if any("tasks" not in one or "copy" in one["tasks"] for one in compute):
+        return roles
+    return [{**one, "tasks": [*one["tasks"], "copy"]} if one in compute else one for one in roles]
+
+
+def reworded(error: GraphError, words: str) -> GraphError:
+    """The error with what the caller wrote in the place of the setting `sm_roles`."""
+
+    def told(text: str) -> str:
+        return text.replace("'sm_roles'", words)
+
+    def said(one: Diagnostic) -> Diagnostic:
+        return replace(one, text=told(one.text), notes=tuple(said(note) for note in one.notes))
+
+    made = GraphError(told(str(error)), code=error.code, diagnostics=[said(one) for one in error.diagnostics])
+    return made.with_traceback(error.__traceback__)
 
 
 # ---- devices
@@ -275,23 +322,11 @@ def _place(device: str, index: int | None) -> str:
     return "the CPU target" if device == "cpu" else f"GPU {index or 0}"
 
 
-def _more(device: str) -> str:
-    return "; MACO_CPU_SMS=N gives it N" if device == "cpu" else ""
+def _more(device: str, asked: int) -> str:
+    return f"; MACO_CPU_SMS={asked} gives it {asked}" if device == "cpu" else ""
 
 
 # ---- arguments
-
-
-def _count(value: Any, name: str, least: int) -> int:
-    if isinstance(value, bool):
-        raise TypeError(f"{name} is a number of SMs, not a bool")
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise TypeError(f"{name} is a number of SMs, not a {type(value).__name__}") from None
-    if number < least:
-        raise Error(f"{name} is at least {least}, not {number}")
-    return number
 
 
 def _pair(sm_range: Sequence[int]) -> tuple[int, int]:

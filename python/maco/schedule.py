@@ -19,7 +19,7 @@ from .kernel import Kernel
 from .program import Program
 from .roles import counts
 from .untraced import untraced
-from .words import suggestion
+from .words import integer, suggestion
 
 __all__ = ["CommHandle", "CommScheduler", "Phase"]
 
@@ -120,10 +120,7 @@ class CommScheduler:
         self._group: Group = groups.default() if group is None else groups.of(group)
         self._group_name = "" if group is None else self._group.name
         if num_sms is not None:
-            if isinstance(num_sms, bool) or not hasattr(num_sms, "__index__"):
-                raise TypeError(f"num_sms is a number of SMs, not a {type(num_sms).__name__}")
-            if operator.index(num_sms) < 1:
-                raise Error(f"num_sms is at least 1, not {num_sms}")
+            integer(num_sms, "num_sms", 1, "a number of SMs")
         self._sms = num_sms
         self._timeout = timeout
         self._phases: dict[str, Phase] = {}

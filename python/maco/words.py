@@ -1,13 +1,15 @@
-"""Words that callers choose among: what is misspelt gets a suggestion."""
+"""Arguments of callers: words that they choose among, of which what is misspelt gets a suggestion, and integers."""
 
 from __future__ import annotations
 
 import difflib
+import operator
 from collections.abc import Iterable
+from typing import Any
 
 from .errors import Error
 
-__all__ = ["chosen", "suggestion"]
+__all__ = ["chosen", "integer", "suggestion"]
 
 
 def suggestion(word: str, words: Iterable[str]) -> str:
@@ -29,3 +31,19 @@ def chosen(word: object, words: Iterable[str], what: str) -> str:
     if word not in known:
         raise Error(f"{what} can't be '{word}'; {suggestion(word, known)}")
     return word
+
+
+def integer(value: Any, name: str, least: int | None = None, what: str = "an integer") -> int:
+    """An integer, at least `least`. Raises TypeError for what is none, as bools and floats, and `maco.Error` for one that is less.
+
+    `what` it is called in errors.
+    """
+    if isinstance(value, bool):
+        raise TypeError(f"{name} is {what}, not a bool")
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} is {what}, not a {type(value).__name__}") from None
+    if least is not None and number < least:
+        raise Error(f"{name} is at least {least}, not {number}")
+    return number

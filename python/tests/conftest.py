@@ -20,11 +20,13 @@ except ImportError:
 LONG = (
     "test_api_document",
     "test_backend",
+    "test_c10d",
     "test_collectives",
     "test_context",
     "test_distributed",
     "test_docs_python",
     "test_examples",
+    "test_functional",
     "test_fx",
     "test_mscclpp",
     "test_nn",
@@ -33,6 +35,7 @@ LONG = (
     "test_pipeline",
     "test_profiler",
     "test_schedule",
+    "test_torch_suites",
 )
 
 

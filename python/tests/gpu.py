@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The Python package on the GPUs of this machine: tests that need one, and the examples, on one GPU and by torchrun on two.
+"""The Python package on the GPUs of this machine: tests that need one, and the examples and the programs of the API document, on one GPU
+and by torchrun on two.
 
     gpu.py LIBRARY     the file libmaco.so, or its folder
 
@@ -55,14 +56,15 @@ def main() -> int:
     passed, failed, skipped = counted.get("passed", 0), counted.get("failed", 0) + counted.get("error", 0), counted.get("skipped", 0)
     failed += code not in (0, 1) and not failed
     gpus = torch.cuda.device_count()
-    for example in sorted((ROOT / "examples" / "python").glob("*.py")):
+    document = ROOT / "python" / "tests" / "document_on_gpus.py"
+    for example in (document, *sorted((ROOT / "examples" / "python").glob("*.py"))):
         if example.name in WITHOUT:
             continue
         commands = [[sys.executable, str(example)]]
         if gpus > 1:
             commands.append([sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", str(example)])
         for command in commands:
-            code, said = run(command, 120)
+            code, said = run(command, 300)
             print(f"$ {' '.join(command[1:])}\n{said}")
             passed += code == 0 and "not run:" not in said
             skipped += code == 0 and "not run:" in said

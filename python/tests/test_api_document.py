@@ -20,8 +20,9 @@ def snippet(function):
 
 
 def seeded(*shape, seed=0):
-    """The same tensor on every rank."""
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+    """The same tensor on every rank, where tensors are made."""
+    made = torch.randn(*shape, generator=torch.Generator("cpu").manual_seed(seed), device="cpu")
+    return made.to(torch.get_default_device())
 
 
 def own(*shape, seed=0):

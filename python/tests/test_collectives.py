@@ -540,3 +540,15 @@ def test_operators_can_be_traced():
     assert torch.equal(compiled(torch.ones(3)), torch.full((3,), 3.0))
     torch.library.opcheck(torch.ops.maco.all_reduce.default, (torch.ones(3, requires_grad=True), "sum", "", ""))
     torch.library.opcheck(torch.ops.maco.all_gather.default, (torch.ones(3, requires_grad=True), "", ""))
+
+
+def test_what_a_ring_gives_is_what_was_asked_for():
+    x = torch.ones(4)
+    with maco.ring():
+        maco.send(x, dst=0)
+        with pytest.raises(maco.Error, match="not torch.float16"):
+            maco.recv(src=0, dtype=torch.float16)
+    with maco.ring():
+        maco.send(x, dst=0)
+        with pytest.raises(maco.Error, match="on cpu, not on meta"):
+            maco.recv(src=0, device="meta")

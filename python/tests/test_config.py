@@ -171,3 +171,14 @@ def with_debug():
 
 def test_settings_of_collectives():
     ranks.run(2, with_debug)
+
+
+def test_reset_behind_init(monkeypatch):
+    monkeypatch.setenv("MACO_DEVICE", "cpu")
+    maco.init("gloo")
+    try:
+        maco.config.set(debug=True)
+        maco.config.reset()
+        assert maco.config.get("debug") is False
+    finally:
+        maco.finalize()

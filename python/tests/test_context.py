@@ -1,6 +1,7 @@
 """Context, auto_overlap, overlap_region and dynamic_sm_config: what is called in a block becomes one graph."""
 
 import pickle
+import signal
 import threading
 
 import pytest
@@ -736,3 +737,96 @@ def test_what_is_written_down_runs_before_its_operands_change(change):
         y = x * 2 + 1
         change(a, x)
     assert y.tolist() == [3.0] * 4
+
+
+# ---- Ctrl-C
+
+
+@pytest.mark.parametrize("make", [maco.Context, maco.auto_overlap, maco.overlap_region], ids=lambda make: make.__name__)
+def test_ctrl_c_in_a_block_drops_what_was_recorded(operands, make):
+    x, w = operands
+    block = make()
+    cache = torch.zeros(8, 16)
+    with pytest.raises(KeyboardInterrupt), block:
+        y = torch.matmul(x, w)
+        cache.add_(y)
+        signal.raise_signal(signal.SIGINT)
+    assert launched(block) == 0 and y.isnan().all() and not cache.any()
+    with block:
+        y = torch.matmul(x, w)
+    assert launched(block) == 1
+    torch.testing.assert_close(y, x @ w)
+
+
+def test_what_ctrl_c_dropped_has_no_value(operands):
+    x, w = operands
+    context = maco.Context()
+    with pytest.raises(KeyboardInterrupt), context:
+        y = context.compute(torch.matmul, x, w)
+        signal.raise_signal(signal.SIGINT)
+    with pytest.raises(maco.Error, match="Ctrl-C ended the block"):
+        y.wait()
+    with context:
+        y = context.compute(torch.matmul, x, w)
+    torch.testing.assert_close(y.wait(), x @ w)
+
+
+def test_ctrl_c_in_a_persistent_context(operands):
+    x, w = operands
+    model = torch.nn.Linear(16, 16)
+    context = maco.PersistentContext(model)
+    with pytest.raises(KeyboardInterrupt), context:
+        context.forward(x)
+        signal.raise_signal(signal.SIGINT)
+    with context, torch.no_grad():
+        torch.testing.assert_close(context.forward(x), model(x))
+
+
+def _one_is_interrupted(how):
+    """Rank 0 gets Ctrl-C in a block, the others don't: what they are told, and the blocks behind it."""
+    x = torch.ones(4, 8)
+    context = maco.Context() if how == "context" else maco.auto_overlap()
+    found = []
+    for number in range(3):
+        try:
+            with context:
+                y = maco.allreduce(x * (number + 1))
+                if number == 1 and maco.get_rank() == 0:
+                    signal.raise_signal(signal.SIGINT)
+            found.append(float(y[0, 0]))
+        except (KeyboardInterrupt, maco.Error) as error:
+            found.append(f"{type(error).__name__}: {error}")
+    return found
+
+
+@pytest.mark.parametrize("how", ["context", "auto_overlap"])
+def test_ranks_are_told_of_ctrl_c_in_another_s_block(how):
+    first, second = ranks.run(2, _one_is_interrupted, how)
+    assert first[0] == second[0] == 2 and first[2] == second[2] == 6
+    assert first[1].startswith("KeyboardInterrupt") and "rank 0 failed: Ctrl-C has ended its block of" in second[1]
+
+
+# ---- roles by kinds of ops
+
+
+def test_kinds_of_ops_on_one_rank(operands):
+    x, w = operands
+    config = maco.SMConfig(8)
+    config.assign_role((0, 6), maco.Role.COMPUTE, task_types=["matmul"])
+    config.assign_role((6, 8), maco.Role.COMM, task_types=["allreduce"])
+    with maco.Context(sm_config=config):
+        y = maco.allreduce(x)
+    assert torch.equal(y, x)
+    with pytest.raises(maco.Error, match="'sm_config'.*takes 'relu'"), maco.Context(sm_config=config):
+        y = torch.relu(x @ w)
+
+
+def test_submit_comm_keeps_words_of_other_functions():
+    def exchange(x, async_op=False):
+        return x * 2 if async_op else x
+
+    x = torch.ones(4)
+    with maco.overlap_region() as region:
+        own = region.submit_comm(exchange, x, async_op=True)
+        reduced = region.submit_comm(maco.allreduce, x, async_op=True)
+    assert torch.equal(own.result(), x * 2) and torch.equal(reduced.result(), x)

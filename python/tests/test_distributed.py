@@ -138,6 +138,15 @@ def backend(name, port):
     dist.destroy_process_group()
 
 
+def test_no_collective_goes_past_the_process_group():
+    """Versions of PyTorch give other names to what torch.distributed's functions call: gloo and NCCL would run it."""
+    from maco.distributed import ProcessGroupMaco
+
+    words = ("gather", "reduce", "scatter", "alltoall", "all_to_all", "broadcast")
+    names = {name for name in dir(torch.distributed.ProcessGroup) if any(word in name for word in words) and not name.startswith("__")}
+    assert not names - set(vars(ProcessGroupMaco))
+
+
 @pytest.mark.parametrize(("world", "name"), [(1, "maco"), (2, "cpu:maco,cuda:maco"), (3, "maco")])
 def test_a_process_group_of_maco(world, name):
     ranks.run(world, backend, name, str(ranks.free_port()))

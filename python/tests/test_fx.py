@@ -5,6 +5,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import random_modules  # noqa: E402
+import ranks  # noqa: E402
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
 import maco  # noqa: E402
@@ -88,6 +89,67 @@ def test_elementwise():
         torch.testing.assert_close(
             g, w, rtol=2e-2 if w.dtype in (torch.bfloat16, torch.half) else 1e-4, atol=1e-2 if w.dtype is torch.bfloat16 else 1e-5
         )
+
+
+def test_functions_and_quotients():
+    x, y, z, r, s = torch.randn(4, 8), torch.randn(4, 8), torch.randn(8), torch.randn(4, 1), torch.randn(())
+    p, h = x.abs() + 0.1, torch.rand(4, 8).bfloat16() + 0.5
+    i = torch.arange(1, 33, dtype=torch.int32).reshape(4, 8)
+
+    def run(x, y, z, r, s, p, h, i):
+        return (
+            -x, x.abs(), p.sqrt(), p.rsqrt(), p.log(), x.sin(), x.cos(), x.erf(), h.sqrt(), h.log(), h.rsqrt(), x.reciprocal(), -i,
+            (-i).abs(), i.sqrt(), x / y, x / z, x / r, r / x, z / x, x / s, s / x, 1 / x, 0.5 / x, x / 3, x / 0, i / 3, i / i, 7 / i,
+            h / h[:1], x / h, x.t() / y.t(), (x * 1e6).sin(), (x * 1e30).cos(), torch.div(x, y, rounding_mode=None),
+            p**0.5, p**-0.5, p**-1, p**1.7, p**y, p**z, p**r, 2**x, x**2, x**3, x**5, h**3, h**1.5, i**2, x**0, torch.tensor(2.0) ** x,
+            x.clamp(y), x.clamp(max=0.25), i.clamp(3, 9), i.clamp(min=2.5), h.clamp(0.7, 0.6), x.clamp(y, y + 1),
+            F.gelu(x) * y, F.gelu(x, approximate="tanh") * y, F.gelu(h) * h, x.sign(), i.sign(), x.sgn(),
+            x.log_softmax(-1), x.log_softmax(0), h.log_softmax(-1), F.leaky_relu(x, -0.5),
+        )  # fmt: skip
+
+    agree(run, x, y, z, r, s, p, h, i, launches=1)
+    odd = torch.tensor([0.0, -0.0, -1.0, float("inf"), float("-inf"), float("nan"), 1e-40, 3e38])
+    made = compiled(
+        lambda x: (x.sqrt(), x.rsqrt(), x.log(), x.reciprocal(), 2 / x, x**0.5, x**2.5, x.abs(), -x, x.clamp(0, 1), x.erf()), odd
+    )
+    want = (odd.sqrt(), odd.rsqrt(), odd.log(), odd.reciprocal(), 2 / odd, odd**0.5, odd**2.5, odd.abs(), -odd, odd.clamp(0, 1), odd.erf())
+    for g, w in zip(made(odd), want, strict=True):
+        torch.testing.assert_close(g, w, equal_nan=True)
+    assert not made.report.fallbacks
+    assert "geglu" in compiled(lambda x, y: F.gelu(x) * y, x, y).report.graphs[0]
+    agree(lambda x: torch.div(x, 3, rounding_mode="floor"), x, fallbacks=["aten.div.Tensor_mode"])
+
+
+def test_comparisons_and_choices():
+    x, y, z, r = torch.randn(4, 8), torch.randn(4, 8), torch.randn(8), torch.randn(4, 1)
+    x[0, 0], y[1] = float("nan"), x[1]
+    h = x.bfloat16()
+    i = torch.arange(32, dtype=torch.int32).reshape(4, 8) - 7
+    u = torch.arange(0, 32, dtype=torch.uint8).reshape(4, 8)
+    m, n = torch.rand(4, 8) > 0.5, torch.rand(8) > 0.5
+    inf = float("inf")
+
+    def run(x, y, z, r, h, i, u, m, n):
+        return (
+            x == y, x != y, x < y, x <= z, x > r, x >= 0, z > x, r <= x, h == 0.1, h < x, i == i.t().t(), i > 3, i <= 2.5, i < x,
+            u == 3, u >= u[:1], m == n, m == 0, m != m, x.t() > y.t(), x[:, :2] > 0, torch.isnan(x), x.bool(), i.bool(), u.bool(),
+            m.clone(), ~m, m & n, m | n,
+            m ^ n, m.logical_not(), x.logical_not(), x.logical_and(i), m.logical_or(x > 0), torch.logical_xor(m, n),
+            torch.where(m, x, y), torch.where(m, x, 0.0), torch.where(m, 2.0, x), torch.where(m, 1.0, -1.0), torch.where(n, x, z),
+            torch.where(m, h, x), torch.where(m, i, 3), torch.where(m, u, u * 2), torch.where(m, n, m), torch.where(m, x, inf),
+            torch.where(m, -inf, x), torch.where(m, inf, -inf), torch.where(r > 0, z, r), torch.where(m, i, x), torch.where(m, 3, i),
+            x.masked_fill(m, -inf), x.masked_fill(n, 0.5), h.masked_fill(m, 1e-3), i.masked_fill(m, 9), x.masked_fill(m, r[0, 0]),
+            m.any(), m.all(-1), m.any(0), (x > 0).float().sum(), m[:, 1:].contiguous(), torch.cat([m, m]), m.t().contiguous(),
+            m[:, None].expand(4, 3, 8) & (y > 0)[:, None],
+        )  # fmt: skip
+
+    made = compiled(run, x, y, z, r, h, i, u, m, n)
+    assert not made.report.fallbacks, str(made.report)
+    assert made.report.launches == 1
+    for at, (g, w) in enumerate(zip(made(x, y, z, r, h, i, u, m, n), run(x, y, z, r, h, i, u, m, n), strict=True)):
+        assert g.dtype == w.dtype and g.shape == w.shape, f"result {at}"
+        torch.testing.assert_close(g, w, rtol=0, atol=0, equal_nan=True, msg=lambda text, at=at: f"result {at}: {text}")
+    agree(lambda u: u & u, u, fallbacks=["aten.bitwise_and.Tensor"])
 
 
 def test_products_and_rows():
@@ -193,7 +255,9 @@ def test_gradient_ops():
             aten.silu_backward(g, x),
             aten._softmax_backward_data(g, x.softmax(-1), -1, torch.float32),
             aten._softmax_backward_data(g, x.softmax(0), 0, torch.float32),
-            aten.gelu_backward(g, x, approximate="tanh"), y, mean, inverse,
+            aten.gelu_backward(g, x, approximate="tanh"), aten.gelu_backward(g, x), aten.leaky_relu_backward(g, x, 0.3, False),
+            aten.hardtanh_backward(g, x, -0.5, 0.25), aten._log_softmax_backward_data(g, x.log_softmax(-1), -1, torch.float32),
+            aten._log_softmax_backward_data(g, x.log_softmax(0), 0, torch.float32), aten.threshold_backward(g, x, 0.5), y, mean, inverse,
             *aten.native_layer_norm_backward(g, x, [8], mean, inverse, w, b, [True, True, True]),
         )  # fmt: skip
 
@@ -210,11 +274,11 @@ def test_one_launch_between_ops_of_torch():
     x, w = torch.randn(4, 8), torch.randn(8, 8)
 
     def run(x, w):
-        a = torch.sin(x @ w)  # sin is torch's
+        a = torch.tan(x @ w)  # tan is torch's
         b = torch.relu(x @ w.t())  # and this can run beside what is ahead of it
-        return (a @ w).relu() + b, torch.cos(x)
+        return (a @ w).relu() + b, torch.atan(x)
 
-    made = agree(run, x, w, launches=2, fallbacks=["aten.cos.default", "aten.sin.default"])
+    made = agree(run, x, w, launches=2, fallbacks=["aten.atan.default", "aten.tan.default"])
     assert all(row["reason"] == "MACO has no such op" for row in made.report.fallbacks)
 
 
@@ -320,7 +384,22 @@ def test_changes_in_place_are_kept_in_order():
         w = z.relu_()
         return w + 1, z
 
-    agree(run, x, y, fallbacks=["aten.fill.Tensor"])
+    agree(run, x, y)
+
+    def filled(x, y):
+        z = x * 2
+        z[0].fill_(y.sum())
+        z[1:, 2] = 7
+        return z, (x > 0).fill_(True)
+
+    agree(filled, x, y)
+
+    def allocated(x):
+        y = torch.empty_like(x)
+        y[:2], y[2:] = x[:2] * 2, x[1:2] + 1
+        return y, torch.empty(2, 3).fill_(4) + x.new_empty(()).copy_(x.sum())
+
+    agree(allocated, x)
 
     def change(x, y):
         x.mul_(2)
@@ -337,18 +416,18 @@ def test_changes_in_place_are_kept_in_order():
 
 
 def test_strict_names_op_and_reason():
-    with pytest.raises(maco.Error, match=r"aten\.sin\.default.*MACO has no such op.*and 1 more"):
-        compiled(lambda x: torch.sin(x) + torch.cos(x), torch.randn(3), strict=True)
+    with pytest.raises(maco.Error, match=r"aten\.tan\.default.*MACO has no such op.*and 1 more"):
+        compiled(lambda x: torch.tan(x) + torch.atan(x), torch.randn(3), strict=True)
     compiled(lambda x: x + 1, torch.randn(3), strict=True)
 
 
 def test_small_parts_are_left_to_torch():
     x, w = torch.randn(3, 4), torch.randn(4, 4)
-    made = compiled(lambda x, w: (x @ w).sin() + 1, x, w, min_ops=2)
+    made = compiled(lambda x, w: (x @ w).tan() + 1, x, w, min_ops=2)
     assert made.report.launches == 1 and "min_ops" in made.report.fallbacks[1]["reason"]
     # What only feeds ops of torch's isn't worth a launch ahead of theirs.
     made = agree(
-        lambda x, w: ((x + 1) * 2).sin() @ w, x, w, launches=1, fallbacks=["aten.add.Tensor", "aten.mul.Tensor", "aten.sin.default"]
+        lambda x, w: ((x + 1) * 2).tan() @ w, x, w, launches=1, fallbacks=["aten.add.Tensor", "aten.mul.Tensor", "aten.tan.default"]
     )
     assert "only feeds" in made.report.fallbacks[0]["reason"]
 
@@ -359,7 +438,7 @@ def test_settings_reach_the_graph():
 
 
 def test_report_reads_well():
-    made = compiled(lambda x: torch.sin(x @ x.t()) * 2, torch.randn(3, 4))
+    made = compiled(lambda x: torch.tan(x @ x.t()) * 2, torch.randn(3, 4))
     text = str(made.report)
     assert "2 ops in 2 launches" in text and "1 op left to torch" in text and "MACO has no such op" in text
     assert made.report.table[0]["runs"] == "maco" and made.report.table[0]["launch"] == 0
@@ -386,6 +465,11 @@ def test_dry_compiles_nothing():
 @pytest.mark.parametrize("seed", [3, 11, 21])
 def test_random_modules(seed):
     random_modules.check(seed)
+
+
+def test_random_functions_written_down_and_with_collectives():
+    assert random_modules.tried(range(3), "overlap") == []
+    assert ranks.run(2, random_modules.tried, range(30, 33), "compile", True) == [[], []]
 
 
 def test_bounds_masks_and_sums_that_look_like_others():

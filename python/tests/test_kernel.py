@@ -150,7 +150,7 @@ def test_what_does_not_fit_is_refused_by_name(relu_kernel):
     ]:
         with pytest.raises(maco.Error, match=words):
             s.bind("x", tensor)
-    with pytest.raises(maco.Error, match="'g' has no tensor 'z'; It has|'g' has no tensor 'z'; did you mean"):
+    with pytest.raises(maco.Error, match="'g' has no tensor 'z'; (it is one of|did you mean)"):
         s.bind("z", good)
     with pytest.raises(maco.Error, match="'g' has no tensor 'xx'; did you mean 'x'?"):
         s.write("xx", good)
@@ -467,7 +467,7 @@ def test_profile_ended_and_order():
         assert said[-1] == ""
         session.allocate()
         session.run()
-        with pytest.raises(maco.Error, match="without stamps"):
+        with pytest.raises(maco.Error, match="profile=True"):
             session.profile()
     with pytest.raises(maco.Error, match="in an order have no times"):
         maco.Session(kernel, order=7, profile=True)
@@ -488,3 +488,25 @@ def test_memory_that_is_written_is_nobody_elses():
         s.bind("y", memory[4:])
         s.run()
         np.testing.assert_array_equal(memory[4:], 2 * memory[:4])
+
+
+def test_a_profile_needs_stamps():
+    graph = maco.Graph("g")
+    graph.output("y", graph.relu(graph.input("x", "f32", [4])))
+    with maco.Session(graph.compile(target="cpu"), "cpu") as session, pytest.raises(maco.Error, match="profile=True"):
+        session.profile()
+
+
+def test_a_kernel_for_the_cpu_on_a_gpu_is_told_in_words_of_python():
+    error = maco.errors.from_library(3, "the kernel was compiled for 'cpu': compile it with --target=sm_90a, say")
+    assert "Graph.compile(target='sm_90a')" in str(error)
+
+
+def test_memory_that_was_replaced_is_let_go():
+    graph = maco.Graph("g")
+    graph.output("y", graph.relu(graph.input("x", "f32", [4])))
+    with maco.Session(graph.compile(target="cpu"), "cpu") as session:
+        session._device = "cuda"  # whose launches may still read it
+        for _ in range(1000):
+            session._replace(("value", "n"), object())
+        assert len(session._handle.keep.get("replaced", ())) <= 64

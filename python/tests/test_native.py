@@ -3,6 +3,7 @@
 import ctypes
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -124,6 +125,24 @@ def test_a_missing_library_says_what_to_do(python, tmp_path):
     (tmp_path / "libmaco.so").write_text("no library")
     ran = python(text, env={"MACO_LIBRARY": str(tmp_path / "libmaco.so")})
     assert "Unavailable" in ran.stderr.splitlines()[-1] and str(tmp_path) in ran.stderr.splitlines()[-1]
+
+
+def test_a_package_of_another_distribution_says_so(tmp_path):
+    """Its library needs another that isn't there."""
+    folder = tmp_path / "maco" / "_lib"
+    shutil.copytree(Path(maco.__file__).parent, tmp_path / "maco", ignore=shutil.ignore_patterns("_lib", "_bin", "_include", "__pycache__"))
+    folder.mkdir()
+    (tmp_path / "empty.cpp").write_text("")
+    build = ["c++", "-shared", "-fPIC", str(tmp_path / "empty.cpp"), "-o"]
+    gone = tmp_path / "libgone.so"
+    subprocess.run([*build, str(gone)], check=True)
+    subprocess.run([*build, str(folder / "libmaco.so.0.1"), "-Wl,--no-as-needed", str(gone)], check=True)
+    gone.unlink()
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    environment.pop("MACO_LIBRARY", None)
+    text = "import maco; maco.Graph('g').check()"
+    ran = subprocess.run([sys.executable, "-c", text], env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert "libgone.so" in ran.stderr and "the package was made for another distribution" in ran.stderr, ran.stderr
 
 
 def test_a_string_with_a_zero_is_refused():

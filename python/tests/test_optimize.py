@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import threading
 
 import pytest
 import ranks
@@ -271,3 +272,85 @@ def on_ranks():
 @pytest.mark.parametrize("world", [2, 3])
 def test_ranks(world):
     assert all(ranks.run(world, on_ranks))
+
+
+@maco.optimize
+def doubled(x):
+    return x * 2
+
+
+def test_optimized_functions_are_pickled_by_name():
+    assert pickle.loads(pickle.dumps(doubled)) is doubled and copy.deepcopy(doubled) is doubled
+    assert doubled.__name__ == "doubled" and torch.equal(doubled(torch.ones(3)), torch.full((3,), 2.0))
+    for one in (maco.optimize(lambda x: x), maco.optimize_comm(lambda x: x)):
+        with pytest.raises(TypeError, match="can't pickle the optimized function '.*<lambda>'.*module"):
+            pickle.dumps(one)
+
+
+def test_optimized_functions_are_methods_and_parts_of_others():
+    class Model:
+        @maco.optimize
+        def step(self, x):
+            return doubled(x) + 1
+
+    outer = maco.compile(lambda x: doubled(x) @ x, fullgraph=True)
+    x = torch.randn(4, 4)
+    torch.testing.assert_close(Model().step(x), x * 2 + 1)
+    torch.testing.assert_close(outer(x), x * 2 @ x)
+    assert maco.explain(doubled, x).launches == 1
+
+
+def _compiling_threads(made, count=4):
+    torch._dynamo.reset()
+    wrong = []
+
+    def work(i):
+        try:
+            for n in (3, 5, 7):
+                x = torch.randn(n, n)
+                torch.testing.assert_close(made[i % len(made)](x), torch.relu(x @ x) + x)
+        except BaseException as error:  # noqa: BLE001 - for the test
+            wrong.append(error)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(count)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join(240)
+        assert not one.is_alive()
+    return wrong
+
+
+def test_threads_that_compile_at_once():
+    assert not _compiling_threads([maco.compile(lambda x: torch.relu(x @ x) + x), maco.optimize(lambda x: torch.relu(x @ x) + x)])
+
+
+def test_a_call_while_another_thread_traces():
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    from maco.compiled import tracing
+
+    compiled, x = maco.compile(lambda x: x * 3), torch.ones(3)
+    compiled(x)
+    inside, found = threading.Event(), []
+
+    def slow(x):
+        inside.set()
+        waiting.wait(10)
+        return x + 1
+
+    waiting = threading.Event()
+
+    def trace():
+        with tracing():
+            make_fx(slow)(x)
+
+    threads = [threading.Thread(target=trace), threading.Thread(target=lambda: found.append(compiled(x)))]
+    threads[0].start()
+    assert inside.wait(30)
+    threads[1].start()
+    threads[1].join(1)  # it fails at once, or waits for the lock
+    waiting.set()
+    for one in threads:
+        one.join(30)
+    assert len(found) == 1 and torch.equal(found[0], x * 3)

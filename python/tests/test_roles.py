@@ -24,11 +24,12 @@ def test_ranges_are_half_open_and_become_a_graphs_setting():
     assert [one[:2] for one in config.roles] == [(0, 96), (96, 120)]
 
 
-def test_a_local_scheduler_is_refused_by_name_when_it_is_used():
+def test_a_local_scheduler_is_warned_of_and_refused_by_name_when_it_is_used():
     config = maco.SMConfig(8)
     config.assign_role((0, 4), maco.Role.COMPUTE)
-    config.assign_role((4, 8), maco.Role.LOCAL_SCHEDULER)
-    with pytest.raises(maco.Error, match="LOCAL_SCHEDULER.*dynamic"):
+    with pytest.warns(UserWarning, match="LOCAL_SCHEDULER.*'dynamic'.*refuse"):
+        config.assign_role((4, 8), maco.Role.LOCAL_SCHEDULER)
+    with pytest.raises(maco.Error, match=r"LOCAL_SCHEDULER.*dynamic.*test_roles.py:\d+"):
         config.sm_roles()
 
 
@@ -93,7 +94,7 @@ def test_a_device_of_one_sm_computes(monkeypatch):
 
 def test_counts_that_do_not_fit_say_what_there_is(monkeypatch):
     names = ("compute_sms", "comm_sms")
-    with pytest.raises(maco.Error, match=r"compute_sms=96 and comm_sms=32 needs 128 SMs, but the CPU target has 8"):
+    with pytest.raises(maco.Error, match=r"compute_sms=96 and comm_sms=32 needs 128 SMs, but the CPU target has 8; MACO_CPU_SMS=128"):
         counts(96, 32, "cpu", None, names)
     monkeypatch.setenv("MACO_CPU_SMS", "128")
     assert device_sms("cpu") == 128

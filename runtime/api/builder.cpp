@@ -403,6 +403,13 @@ Attrs GraphBuilder::list(const RopeAttrs& a) {
   return attrs;
 }
 
+Attrs GraphBuilder::list_by_tables(const RopeAttrs& a) {
+  Attrs attrs = list(a);
+  if (a.theta == RopeAttrs{}.theta)
+    std::erase_if(attrs, [](auto& one) { return one.first == "theta"; });
+  return attrs;
+}
+
 Attrs GraphBuilder::list(const AttentionAttrs& a) {
   Attrs attrs = {{"head_dim", a.head_dim}};
   if (a.causal) attrs.emplace_back("causal", true);

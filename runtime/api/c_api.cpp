@@ -5,8 +5,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <functional>
 #include <initializer_list>
 #include <limits>
+#include <map>
 #include <new>
 #include <optional>
 #include <span>
@@ -31,6 +33,11 @@ struct maco_kernel {
 };
 struct maco_session {
   maco::Session session;
+  std::map<std::string, maco::IntegerForm, std::less<>> forms = {};  // maco_session_read_as
+  maco::IntegerForm form_of(std::string_view name) const {
+    const auto found = forms.find(name);
+    return found == forms.end() ? maco::IntegerForm{} : found->second;
+  }
 };
 
 namespace {
@@ -424,6 +431,26 @@ maco_code maco_session_launch(maco_session* session, const maco_value* values, s
                               void* const* streams, maco_error** error) {
   return maco_session_launch_at(session, values, count, nullptr, 0, streams, error);
 }
+maco_code maco_session_read_as(maco_session* session, const char* name, int bytes, int from_end,
+                               maco_error** error) {
+  if (!session || !name) return fail(error, "an argument is NULL");
+  if (bytes != 4 && bytes != 8)
+    return fail(error,
+                ("integers of 4 and 8 bytes can be read, not of " + std::to_string(bytes)).c_str());
+  const maco::Kernel& kernel = session->session.kernel();
+  const auto known = [&](const std::vector<maco::VariableInfo>& list) {
+    return std::any_of(list.begin(), list.end(),
+                       [&](const maco::VariableInfo& v) { return v.name == name; });
+  };
+  if (!known(kernel.dims()) && !known(kernel.scalars()))
+    return fail(
+        error,
+        ("'" + std::string(name) + "' is no dim or scalar of '" + kernel.name() + "'").c_str());
+  return call(error, [&]() -> maco::Status {
+    session->forms[name] = {bytes, from_end != 0};
+    return {};
+  });
+}
 maco_code maco_session_launch_at(maco_session* session, const maco_value* values, size_t count,
                                  const maco_address* addresses, size_t address_count,
                                  void* const* streams, maco_error** error) {
@@ -447,7 +474,8 @@ maco_code maco_session_launch_with(maco_session* session, const maco_value* valu
       ranks += session->session.is_here(r) ? 1 : 0;
     maco::Values all = values_of(values, count);
     for (const maco_address& a : std::span(addresses, address_count))
-      all.insert_or_assign(a.name, std::vector<const int32_t*>(a.at, a.at + ranks));
+      all.insert_or_assign(a.name, maco::Value(std::vector<const void*>(a.at, a.at + ranks),
+                                               session->form_of(a.name)));
     std::vector<maco::Place> placed;
     placed.reserve(place_count);
     for (const maco_place& p : std::span(places, place_count))

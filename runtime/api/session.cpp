@@ -47,6 +47,7 @@ Result<std::optional<runtime::GroupPlace>> place_of(const SessionOptions& option
   static std::mutex mutex;
   static std::map<std::string, int> opened;
   const std::lock_guard lock(mutex);
+  place->processes = place->name;
   place->name += fmt::format("#{}", opened[place->name]++);
   return place;
 }
@@ -78,7 +79,8 @@ struct Session::State {
         if (value.addresses().empty())
           values.emplace(name, value.number());
         else
-          addresses.emplace(name, value.addresses());
+          addresses.emplace(name, runtime::LaunchAddress{value.addresses(), value.form().bytes,
+                                                         value.form().from_end});
     }
   };
   // Whether a launch can have these values, with this memory.

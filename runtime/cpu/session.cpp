@@ -649,7 +649,7 @@ Status CpuSessionImpl::set_values(const LaunchValues& values, const LaunchAddres
         return s;
       number(rank, variables);
       for (const auto& [name, at] : addresses)
-        found[name] = *at[static_cast<size_t>(rank.rank - first_)];
+        found[name] = read_integer(manifest_, name, at, static_cast<size_t>(rank.rank - first_));
     }
     // What is wrong with values in memory the launch says itself. Here they are for what is handed
     // over.
@@ -708,7 +708,7 @@ Status CpuSessionImpl::launch(const LaunchValues& values, const LaunchAddresses&
     checker_->start(epoch_, [&](std::string_view name) -> std::optional<int64_t> {
       if (name == "world") return manifest_.world;
       if (auto at = addresses.find(std::string(name)); at != addresses.end())
-        return *at->second.front();
+        return read_integer(manifest_, at->first, at->second, 0);
       if (auto given = values.find(std::string(name)); given != values.end()) return given->second;
       for (const ir::ManifestRange& dim : manifest_.dims) {
         if (dim.name == name) return dim.hi;

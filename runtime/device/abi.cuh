@@ -118,8 +118,11 @@ struct alignas(16) LaunchState {
 
 // Where such launches find dims, then scalars, in the manifest's order.
 struct Variables {
-  u64 given[kMaxVariables];        // the value, or where in the rank's memory it is, an i32
+  u64 given[kMaxVariables];        // the value, or where in the rank's memory it is
   u64 placed[kMaxVariables / 64];  // which of both it is: bit i % 64 of word i / 64
+  // Of those in memory, bits in the same way: an i64, not an i32; negative ones count from the end
+  // of the range.
+  u64 wide[kMaxVariables / 64], from_end[kMaxVariables / 64];
 };
 
 // Where a launch finds things. Addresses as seen from the rank's device.

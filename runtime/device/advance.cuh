@@ -69,8 +69,11 @@ class Advance {
     const Variables& from = launch.variables;
     MACO_UNROLL
     for (int i = 0; i < kVariables; ++i) {
-      const bool placed = (from.placed[i / 64] >> i % 64 & 1) != 0;
-      variables_[i] = placed ? *(const i32*)from.given[i] : (i64)from.given[i];
+      const bool placed = bit(from.placed, i), wide = bit(from.wide, i);
+      variables_[i] = !placed ? (i64)from.given[i]
+                      : wide  ? *(const i64*)from.given[i]
+                              : (i64) * (const i32*)from.given[i];
+      from_end_[i] = placed && bit(from.from_end, i);
     }
     abort_ = load_relaxed(&launch.control->abort);
   }
@@ -111,6 +114,7 @@ class Advance {
   struct Variable {
     Advance& launch;
     MACO_FN void operator()(int i, i64 lo, i64 hi) const {
+      if (launch.from_end_[i] && launch.variables_[i] < 0) launch.variables_[i] += hi + 1;
       launch.check(kBadVariable, i, launch.variables_[i], lo, hi);
     }
   };
@@ -122,6 +126,9 @@ class Advance {
       (i < kStagedValues ? staged : others)[i] = (i32)value;
     }
   };
+  static MACO_FN bool bit(const u64 (&words)[kMaxVariables / 64], int i) {
+    return (words[i / 64] >> i % 64 & 1) != 0;
+  }
   MACO_FN void check(ReportKind kind, int which, i64 is, i64 lo, i64 hi) {
     if (is < lo || is > hi) refuse(kind, which, is);
   }
@@ -137,6 +144,7 @@ class Advance {
   int which_ = 0;
   i64 is_ = 0;
   i64 variables_[kVariables + 1] = {};  // there may be none
+  bool from_end_[kVariables + 1] = {};
 };
 
 }  // namespace maco

@@ -254,6 +254,64 @@ MACO_FN float relu(float x) { return x != x ? x : (x > 0.0f ? x : 0.0f); }
 MACO_FN i32 relu(i32 x) { return x > 0 ? x : 0; }
 MACO_FN float exp(float x) { return fexp(x); }
 MACO_FN float tanh(float x) { return ftanh(x); }
+MACO_FN float log(float x) { return flog(x); }
+MACO_FN float sin(float x) { return fsin(x); }
+MACO_FN float cos(float x) { return fcos(x); }
+MACO_FN float erf(float x) { return ferf(x); }
+MACO_FN float sqrt(float x) { return fsqrt(x); }
+MACO_FN float rsqrt(float x) { return finverse(fsqrt(x)); }
+MACO_FN float neg(float x) { return float_of(bits_of(x) ^ 0x80000000u); }
+MACO_FN i32 neg(i32 x) { return (i32)(0u - (u32)x); }
+MACO_FN float abs(float x) { return float_of(bits_of(x) & 0x7fffffffu); }
+MACO_FN i32 abs(i32 x) { return x < 0 ? neg(x) : x; }
+
+MACO_FN float div(float a, float b) { return fdiv(a, b); }
+MACO_FN float pow(float a, float b) { return fpow(a, b); }
+// x to the power n.
+template <int n>
+MACO_FN float power(float x) {
+  static_assert(n == -1 || (n >= 2 && n <= 4), "others are fpow's");
+  if constexpr (n == -1) {
+    return finverse(x);
+  } else {
+    const float square = fmul(x, x);
+    return n == 2 ? square : fmul(square, n == 3 ? x : square);
+  }
+}
+template <class A>
+MACO_FN A clamp(A x, A lowest, A highest) {
+  return minimum(maximum(x, lowest), highest);
+}
+
+// 1 where it holds, else 0. Of NaN nothing holds but that it is another number.
+template <class A>
+MACO_FN i32 eq(A a, A b) {
+  return a == b;
+}
+template <class A>
+MACO_FN i32 ne(A a, A b) {
+  return a != b;
+}
+template <class A>
+MACO_FN i32 lt(A a, A b) {
+  return a < b;
+}
+template <class A>
+MACO_FN i32 le(A a, A b) {
+  return a <= b;
+}
+template <class A>
+MACO_FN i32 gt(A a, A b) {
+  return a > b;
+}
+template <class A>
+MACO_FN i32 ge(A a, A b) {
+  return a >= b;
+}
+template <class A>
+MACO_FN A where(i32 condition, A a, A b) {
+  return condition != 0 ? a : b;
+}
 
 // The functions below vanish for negative x. They keep their digits there: no 1 - (nearly 1), no
 // exponential that overflows or loses bits where the result has them all, and exponents with what

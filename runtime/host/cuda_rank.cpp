@@ -322,9 +322,26 @@ Status CudaRank::prepare_hand_over(const Nccl& nccl) {
   return {};
 }
 
-Status CudaRank::join(const Nccl::Id& id) {
+std::string CudaRank::communicator_key() const {
+  return fmt::format("{} {}/{} on {} with {} SMs",
+                     options_.group ? options_.group->processes() : "", rank_, manifest_.world,
+                     fmt::ptr(context_), free_sms());
+}
+
+Status CudaRank::connect(std::shared_ptr<const Nccl> nccl, const Nccl::Id* id) {
   MACO_TRY(make_current());
-  return nccl_->join(id, free_sms());
+  const std::string key = communicator_key();
+  auto communicator = id ? nullptr : Communicator::find(key);
+  if (!communicator && !id)
+    return Status::failure(fmt::format("rank {}: its communicator is gone", rank_));
+  if (id) {
+    Status status;
+    communicator = Communicator::join(std::move(nccl), *id, rank_,
+                                      static_cast<int>(manifest_.world), free_sms(), status);
+    if (!communicator) return status;
+    Communicator::keep(key, communicator);
+  }
+  return nccl_->connect(std::move(communicator));
 }
 
 Status CudaRank::enqueue_handed() {

@@ -21,7 +21,7 @@ size_t device_bytes(const ir::Manifest& manifest, const SessionOptions& options 
 Status check_memory(const ir::Manifest& manifest, int ranks, const cuda::DeviceInfo& device,
                     size_t free, size_t total, const SessionOptions& options = {});
 
-/// Built in steps: open, load, allocate, bind, join; then reset, and from then on only copies
+/// Built in steps: open, load, allocate, bind, connect; then reset, and from then on only copies
 /// and launches. Steps of one rank are called on one thread at a time; all make the rank's context
 /// current first.
 class CudaRank {
@@ -45,7 +45,10 @@ class CudaRank {
   /// Where the kernel hands collectives over to NCCL: gets ready on all ranks, before all join at
   /// once.
   Status prepare_hand_over(const Nccl& nccl);
-  Status join(const Nccl::Id& id);
+  /// What sessions share a communicator by: the rank's place among the others, and its SMs.
+  std::string communicator_key() const;
+  /// With `id`: joins a communicator that begins with it; else the one that is there by that key.
+  Status connect(std::shared_ptr<const Nccl> nccl, const Nccl::Id* id);
 
   /// Runs maco_reset: counters and this rank's symmetric memory as before launch `epoch`; clears
   /// the reports. Waits for it.

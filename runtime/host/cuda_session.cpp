@@ -13,6 +13,7 @@
 #include "runtime/host/outcome.h"
 #include "runtime/host/profile.h"
 #include "runtime/host/rank_threads.h"
+#include "runtime/host/symmetric_pool.h"
 
 namespace maco::runtime {
 namespace {
@@ -97,6 +98,7 @@ class CudaSession : public Session {
   Status open_ranks();
   Status make_gate();
   Status join_nccl();
+  Status have_communicators(bool& all);
   Status check_here(int rank) const {
     if (is_here(rank)) return {};
     return Status::failure(fmt::format("rank {} runs in another process", rank));
@@ -153,10 +155,11 @@ class CudaSession : public Session {
   std::unique_ptr<cuda::Driver> driver_;
   const ir::Manifest manifest_;
   const SessionOptions options_;
-  const int first_;             // the first rank of this process
-  std::string gpu_;             // in a group: the UUID of this process's GPU
-  RankThreads threads_;         // of this process's ranks
-  std::unique_ptr<Nccl> nccl_;  // if the kernel hands something over
+  const int first_;                   // the first rank of this process
+  std::string gpu_;                   // in a group: the UUID of this process's GPU
+  RankThreads threads_;               // of this process's ranks
+  std::shared_ptr<const Nccl> nccl_;  // if the kernel hands something over
+  std::vector<std::shared_ptr<Communicator>> communicators_;  // kept while ranks join
   std::vector<std::unique_ptr<CudaRank>> ranks_;
   std::unique_ptr<SymmetricMemory> symmetric_;
   uint32_t* gate_ = nullptr;  // host memory, mapped: see CudaRank::enqueue_gate
@@ -249,12 +252,38 @@ Status CudaSession::open_ranks() {
 // In one process or a process a rank: rank 0's id goes to all, and every rank joins with it.
 Status CudaSession::join_nccl() {
   Status status;
-  Nccl::Id id;
   nccl_ = Nccl::load(status);
   MACO_TRY(agree(status));
-  MACO_TRY(nccl_->make_id(options_.group, id));
   MACO_TRY(everywhere([&](int r) { return at(r).prepare_hand_over(*nccl_); }));
-  return everywhere([&](int r) { return at(r).join(id); });
+  bool shared = false;
+  MACO_TRY(have_communicators(shared));
+  if (shared) {
+    const Status connected = everywhere([&](int r) { return at(r).connect(nccl_, nullptr); });
+    communicators_.clear();
+    return connected;
+  }
+  communicators_.clear();
+  Nccl::Id id;
+  MACO_TRY(nccl_->make_id(options_.group, id));
+  return everywhere([&](int r) { return at(r).connect(nccl_, &id); });
+}
+
+// Whether all ranks have ends of one communicator, of another session's.
+Status CudaSession::have_communicators(bool& all) {
+  std::vector<std::string> ids;
+  communicators_.clear();
+  for (const auto& rank : ranks_) {
+    communicators_.push_back(Communicator::find(rank->communicator_key()));
+    const auto& own = communicators_.back();
+    ids.push_back(own ? std::string(own->id().begin(), own->id().end()) : "");
+  }
+  if (options_.group) {
+    const std::string mine = ids[0];
+    MACO_TRY(options_.group->exchange(mine, ids));
+  }
+  all = !ids[0].empty() &&
+        std::all_of(ids.begin(), ids.end(), [&](const std::string& id) { return id == ids[0]; });
+  return {};
 }
 
 Status CudaSession::prepare(const std::string& image) {
@@ -277,7 +306,8 @@ Status CudaSession::prepare(const std::string& image) {
   const SymmetricProvider* provider =
       find_symmetric_provider(memory, options_.group != nullptr, status);
   MACO_TRY(agree(status));
-  symmetric_ = provider->allocate({*driver_, places, layout.bytes, options_.group}, status);
+  symmetric_ = allocate_pooled(*provider, {*driver_, places, layout.bytes, options_.group},
+                               options_.group ? options_.group->processes() : "", status);
   if (!symmetric_) return status;
   MACO_TRY(everywhere([&](int r) { return at(r).bind(*symmetric_, layout); }));
   if (!manifest_.handed.empty()) MACO_TRY(join_nccl());

@@ -21,6 +21,8 @@ namespace maco::runtime {
 struct GroupPlace {
   int rank = 0, size = 1;
   std::string name;  // the same for all of a group, another for every other on this host
+  /// What groups of the same processes have in common, or "".
+  std::string processes = {};
 };
 
 /// RANK and WORLD_SIZE, as torchrun sets them, or OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE of
@@ -50,6 +52,7 @@ class Group {
 
   int rank() const { return place_.rank; }
   int size() const { return place_.size; }
+  const std::string& processes() const { return place_.processes; }
   /// all[r] is what rank r gave, when all have called it. A failure, from then on of every call, if
   /// a process is gone, has been stopped for some seconds, or says nothing for so long.
   Status exchange(const std::string& mine, std::vector<std::string>& all,

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <map>
+#include <mutex>
 #include <thread>
 #include <utility>
 
@@ -44,9 +46,9 @@ Nccl::~Nccl() = default;
 
 const std::string& Nccl::path() const { return api_->library.path(); }
 
-std::unique_ptr<Nccl> Nccl::load(Status& status) {
+std::shared_ptr<const Nccl> Nccl::load(Status& status) {
   constexpr int kOldest = 21800;
-  std::unique_ptr<Nccl> nccl(new Nccl);
+  std::shared_ptr<Nccl> nccl(new Nccl);
   const LibraryPlaces places = {.variable = "MACO_NCCL",
                                 .names = {"libnccl.so.2", "libnccl.so"},
                                 .packages = {"nvidia/nccl/lib"}};
@@ -88,18 +90,61 @@ Status Nccl::make_id(Group* group, Id& id) const {
   return {};
 }
 
+std::shared_ptr<Communicator> Communicator::join(std::shared_ptr<const Nccl> nccl,
+                                                 const Nccl::Id& id, int rank, int ranks, int sms,
+                                                 Status& status) {
+  std::shared_ptr<Communicator> made(new Communicator(std::move(nccl), id));
+  NcclConfig config;
+  config.max_ctas = sms;
+  const Nccl& library = *made->nccl_;
+  const int result = library.api().init(&made->comm_, ranks, id, rank, &config);
+  if (result == 0) return made;
+  made->comm_ = nullptr;
+  status = Status::failure(fmt::format("rank {}: NCCL {} could not join the ranks: {}", rank,
+                                       library.version(), library.api().error_string(result)));
+  return nullptr;
+}
+
+Communicator::~Communicator() {
+  if (comm_) nccl_->api().destroy(comm_);
+}
+
+void Communicator::abort() {
+  if (comm_) nccl_->api().abort(std::exchange(comm_, nullptr));
+}
+
+namespace {
+struct Kept {
+  std::mutex mutex;
+  std::map<std::string, std::weak_ptr<Communicator>> by_key;
+};
+Kept& kept() {
+  static auto* const all = new Kept;  // sessions may end after main
+  return *all;
+}
+}  // namespace
+
+std::shared_ptr<Communicator> Communicator::find(const std::string& key) {
+  const std::lock_guard lock(kept().mutex);
+  const auto it = kept().by_key.find(key);
+  auto found = it == kept().by_key.end() ? nullptr : it->second.lock();
+  return found && found->handle() ? found : nullptr;
+}
+
+void Communicator::keep(const std::string& key, const std::shared_ptr<Communicator>& one) {
+  const std::lock_guard lock(kept().mutex);
+  std::erase_if(kept().by_key, [](const auto& entry) { return entry.second.expired(); });
+  kept().by_key[key] = one;
+}
+
 NcclRank::NcclRank(const cuda::Driver& driver, const Nccl& nccl, const ir::Manifest& manifest,
                    int rank)
     : driver_(driver), nccl_(nccl), manifest_(manifest), rank_(rank) {}
 
 NcclRank::~NcclRank() {
-  if (comm_) {
-    // What hasn't ended never will.
-    if (driver_.stream_query(stream_) == cuda::kSuccess)
-      nccl_.api().destroy(comm_);
-    else
-      nccl_.api().abort(comm_);
-  }
+  // What hasn't ended never will.
+  if (communicator_ && driver_.stream_query(stream_) != cuda::kSuccess) communicator_->abort();
+  communicator_.reset();
   for (cuda::Stream stream : {stream_, side_})
     if (stream) driver_.stream_destroy(stream);
   for (cuda::DevicePtr memory : {words_, word_, first_})
@@ -130,11 +175,8 @@ Status NcclRank::prepare() {
   return driver_.check(driver_.stream_synchronize(stream_), "clear memory");
 }
 
-Status NcclRank::join(const Nccl::Id& id, int sms) {
-  NcclConfig config;
-  config.max_ctas = sms;
-  MACO_TRY(check(nccl_.api().init(&comm_, static_cast<int>(manifest_.world), id, rank_, &config),
-                 "join the ranks"));
+Status NcclRank::connect(std::shared_ptr<Communicator> communicator) {
+  communicator_ = std::move(communicator);
   for (const ir::ManifestHanded& h : manifest_.handed)
     MACO_TRY(collective(h, first_, first_ + most_, static_cast<size_t>(h.rows * h.cols)));
   MACO_TRY(meet());
@@ -144,7 +186,7 @@ Status NcclRank::join(const Nccl::Id& id, int sms) {
 
 Status NcclRank::meet() {
   return check(nccl_.api().all_reduce(pointer(word_), pointer(word_ + sizeof(u32)), 1, kUint32,
-                                      kSum, comm_, stream_),
+                                      kSum, comm(), stream_),
                "let ranks meet");
 }
 
@@ -159,17 +201,17 @@ Status NcclRank::collective(const ir::ManifestHanded& h, cuda::DevicePtr x, cuda
   if (elements == 0) return meet();
   if (h.kind == "allreduce")
     return check(api.all_reduce(pointer(x), pointer(y), elements, type, reduction_of(h.reduce),
-                                comm_, stream_),
+                                comm(), stream_),
                  what);
   if (h.kind == "reduce_scatter")
     return check(api.reduce_scatter(pointer(x), pointer(y), elements, type, reduction_of(h.reduce),
-                                    comm_, stream_),
+                                    comm(), stream_),
                  what);
   if (h.kind == "allgather")
-    return check(api.all_gather(pointer(x), pointer(y), elements, type, comm_, stream_), what);
+    return check(api.all_gather(pointer(x), pointer(y), elements, type, comm(), stream_), what);
   if (h.kind == "broadcast") {
     MACO_TRY(check(api.broadcast(pointer(x), pointer(y), elements, type, static_cast<int>(h.peer),
-                                 comm_, stream_),
+                                 comm(), stream_),
                    what));
     return meet();
   }
@@ -177,15 +219,15 @@ Status NcclRank::collective(const ir::ManifestHanded& h, cuda::DevicePtr x, cuda
   int result = 0;
   if (h.kind == "ring_shift") {
     const auto by = static_cast<int>(((h.peer % world) + world) % world);
-    result = api.send(pointer(x), elements, type, (rank_ + by) % world, comm_, stream_);
+    result = api.send(pointer(x), elements, type, (rank_ + by) % world, comm(), stream_);
     if (result == 0)
       result =
-          api.receive(pointer(y), elements, type, (rank_ + world - by) % world, comm_, stream_);
+          api.receive(pointer(y), elements, type, (rank_ + world - by) % world, comm(), stream_);
   } else {
     for (int peer = 0; peer < world && result == 0; ++peer) {
       const auto at = static_cast<size_t>(peer) * bytes;
-      result = api.send(pointer(x + at), elements, type, peer, comm_, stream_);
-      if (result == 0) result = api.receive(pointer(y + at), elements, type, peer, comm_, stream_);
+      result = api.send(pointer(x + at), elements, type, peer, comm(), stream_);
+      if (result == 0) result = api.receive(pointer(y + at), elements, type, peer, comm(), stream_);
     }
   }
   const int ended = api.group_end();

@@ -23,7 +23,7 @@ class Nccl {
   using Id = std::array<char, 128>;
   /// Opens NCCL: with $MACO_NCCL set (a file, or a folder that has it) only from there; else under
   /// its usual name, or from a Python package. Null with the reason where there is none.
-  static std::unique_ptr<Nccl> load(Status& status);
+  static std::shared_ptr<const Nccl> load(Status& status);
   ~Nccl();
   const Api& api() const { return *api_; }
   /// "2.28.9"; and the file.
@@ -38,6 +38,34 @@ class Nccl {
   std::string version_;
 };
 
+/// A rank's end of a communicator, which sessions of this process share that run the same ranks.
+class Communicator {
+ public:
+  /// All ranks call it at once, with one id, each on a thread of its own, its context current. Null
+  /// with the reason.
+  static std::shared_ptr<Communicator> join(std::shared_ptr<const Nccl> nccl, const Nccl::Id& id,
+                                            int rank, int ranks, int sms, Status& status);
+  ~Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+  /// As NCCL takes it; null from the moment that a session has given up what hasn't ended.
+  void* handle() const { return comm_; }
+  void abort();
+  /// The same on all ranks.
+  const Nccl::Id& id() const { return id_; }
+
+  /// What sessions that have the same `key` share: null if there is none, or it was given up.
+  static std::shared_ptr<Communicator> find(const std::string& key);
+  static void keep(const std::string& key, const std::shared_ptr<Communicator>& one);
+
+ private:
+  Communicator(std::shared_ptr<const Nccl> nccl, const Nccl::Id& id)
+      : nccl_(std::move(nccl)), id_(id) {}
+  const std::shared_ptr<const Nccl> nccl_;
+  const Nccl::Id id_;
+  void* comm_ = nullptr;
+};
+
 /// A rank's end: its communicator and its side stream. The rank's context is current whenever it is
 /// called, on one thread at a time.
 class NcclRank {
@@ -50,10 +78,9 @@ class NcclRank {
 
   /// Gets what the rank needs. On all ranks before any joins: who joins waits for all others.
   Status prepare();
-  /// All ranks call it at once, with one id, each on a thread of its own: joins them, on at most
-  /// `sms` SMs, and has the library connect them for all that the kernel hands over, which would
-  /// wait for the kernel later.
-  Status join(const Nccl::Id& id, int sms);
+  /// All ranks call it at once, each on a thread of its own: has the library connect them for all
+  /// that the kernel hands over, which would wait for the kernel later.
+  Status connect(std::shared_ptr<Communicator> communicator);
   /// The words, one Handed a collective: Launch::handed.
   cuda::DevicePtr words() const { return words_; }
   /// Puts the collectives of a launch on the side stream. `tensors` and `arena`: where operands and
@@ -68,12 +95,13 @@ class NcclRank {
                     size_t elements);
   Status meet();
   Status check(int result, const std::string& what) const;
+  void* comm() const { return communicator_->handle(); }
 
   const cuda::Driver& driver_;
   const Nccl& nccl_;
   const ir::Manifest& manifest_;
   const int rank_;
-  void* comm_ = nullptr;
+  std::shared_ptr<Communicator> communicator_;
   cuda::Stream stream_ = nullptr, side_ = nullptr;
   cuda::DevicePtr words_ = 0, word_ = 0;  // word_: two for meet
   // An operand and a result, of at most so many bytes, of the first collectives.

@@ -194,15 +194,15 @@ Status check_addresses(const Session& session, const LaunchAddresses& addresses,
   const ir::Manifest& m = session.manifest();
   const RanksHere here = session.here();
   for (const auto& [name, all] : addresses) {
-    for (size_t r = 0; r < all.size(); ++r) {
+    for (size_t r = 0; r < all.at.size(); ++r) {
       const int rank = here.first + static_cast<int>(r);
-      const auto at = reinterpret_cast<uintptr_t>(all[r]);
+      const auto at = reinterpret_cast<uintptr_t>(all.at[r]);
       for (size_t t = 0; t < m.tensors.size() && here.has(rank); ++t) {
         const ir::ManifestTensor& tensor = m.tensors[t];
         if (tensor.kind != "output" && tensor.kind != "state") continue;
         const auto begin = reinterpret_cast<uintptr_t>(address_in(session, places, rank, t));
         const auto bytes = static_cast<size_t>(tensor.max_elements * ir::size_of(tensor.dtype));
-        if (begin != 0 && at + sizeof(int32_t) > begin && at < begin + bytes)
+        if (begin != 0 && at + static_cast<size_t>(all.bytes) > begin && at < begin + bytes)
           return Status::failure(fmt::format(
               "'{}' of rank {} lies in {} '{}', which the launch writes: copy it to other memory "
               "before",
@@ -235,21 +235,26 @@ Status list_variables(const Manifest& m, const LaunchValues& values,
     if (Status s = known(name); !s) return s;
   for (const auto& [name, all] : addresses) {
     if (Status s = known(name); !s) return s;
-    if (all.size() != static_cast<size_t>(here.count))
-      return Status::failure(fmt::format("'{}' has {} addresses for {} rank{}", name, all.size(),
+    if (all.at.size() != static_cast<size_t>(here.count))
+      return Status::failure(fmt::format("'{}' has {} addresses for {} rank{}", name, all.at.size(),
                                          here.count, here.count == 1 ? "" : "s"));
+    if (all.bytes != 4 && all.bytes != 8)
+      return Status::failure(
+          fmt::format("'{}' is an integer of {} bytes in memory; those of 4 and 8 can be read",
+                      name, all.bytes));
   }
   if (!addresses.empty())
     if (Status s = check_variables(m); !s) return s;
   out.clear();
   for (size_t i = 0; const ManifestRange* v = variable_at(m, i); ++i) {
     if (const auto placed = addresses.find(v->name); placed != addresses.end()) {
-      const int32_t* at = placed->second[static_cast<size_t>(rank - here.first)];
-      if (!at || reinterpret_cast<uintptr_t>(at) % alignof(int32_t) != 0)
+      const LaunchAddress& from = placed->second;
+      const void* at = from.at[static_cast<size_t>(rank - here.first)];
+      if (!at || reinterpret_cast<uintptr_t>(at) % static_cast<uintptr_t>(from.bytes) != 0)
         return Status::failure(
-            fmt::format("'{}' of rank {} is at {}, which is no address of a 32-bit integer",
-                        v->name, rank, static_cast<const void*>(at)));
-      out.push_back({at, 0});
+            fmt::format("'{}' of rank {} is at {}, which is no address of a {}-bit integer",
+                        v->name, rank, at, 8 * from.bytes));
+      out.push_back({at, 0, from.bytes, from.from_end});
       continue;
     }
     const auto given = values.find(v->name);
@@ -258,9 +263,19 @@ Status list_variables(const Manifest& m, const LaunchValues& values,
                                          v->name, v->lo, v->hi));
     const int64_t value = given == values.end() ? v->hi : given->second;
     if (value < v->lo || value > v->hi) return Status::failure(out_of_range(m, i, value));
-    out.push_back({nullptr, value});
+    out.push_back({.value = value});
   }
   return {};
+}
+
+int64_t read_integer(const ir::Manifest& m, const std::string& name, const LaunchAddress& address,
+                     size_t here) {
+  const void* at = address.at[here];
+  int64_t value =
+      address.bytes == 8 ? *static_cast<const int64_t*>(at) : *static_cast<const int32_t*>(at);
+  for (size_t i = 0; const ManifestRange* v = variable_at(m, i); ++i)
+    if (v->name == name && address.from_end && value < 0) value += v->hi + 1;
+  return value;
 }
 
 Variables given_to_launches(const std::vector<LaunchVariable>& variables) {
@@ -268,7 +283,10 @@ Variables given_to_launches(const std::vector<LaunchVariable>& variables) {
   for (size_t i = 0; i < variables.size() && i < size_t{kMaxVariables}; ++i) {
     const LaunchVariable& v = variables[i];
     all.given[i] = v.at ? reinterpret_cast<uintptr_t>(v.at) : static_cast<u64>(v.value);
-    if (v.at) all.placed[i / 64] |= u64{1} << i % 64;
+    const u64 bit = u64{1} << i % 64;
+    if (v.at) all.placed[i / 64] |= bit;
+    if (v.bytes == 8) all.wide[i / 64] |= bit;
+    if (v.from_end) all.from_end[i / 64] |= bit;
   }
   return all;
 }

@@ -63,9 +63,14 @@ struct SessionOptions {
 
 /// Values of dims and scalars for one launch, by name; a dim that is missing has its maximum.
 using LaunchValues = std::map<std::string, int64_t>;
-/// The same of those that lie in memory: one address a rank, in memory of its device, which the
-/// launch reads when its turn has come. Of the ranks of this process.
-using LaunchAddresses = std::map<std::string, std::vector<const int32_t*>>;
+/// One that lies in memory: one address a rank of this process, in memory of its device, which the
+/// launch reads when its turn has come.
+struct LaunchAddress {
+  std::vector<const void*> at;
+  int bytes = 4;          // or 8, of the integer
+  bool from_end = false;  // a negative one counts from the end of the range
+};
+using LaunchAddresses = std::map<std::string, LaunchAddress>;
 
 /// Where a tensor lives in one launch, instead of where it is bound: one address a rank of this
 /// process.
@@ -163,11 +168,17 @@ Status check_places(const Session& session, TensorPlaces places);
 /// at it each in their own time.
 Status check_addresses(const Session& session, const LaunchAddresses& addresses,
                        TensorPlaces places = {});
-/// A dim or scalar of a launch: at an address, or `value`.
+/// A dim or scalar of a launch: at an address, as of LaunchAddress, or `value`.
 struct LaunchVariable {
-  const int32_t* at = nullptr;
+  const void* at = nullptr;
   int64_t value = 0;
+  int bytes = 4;
+  bool from_end = false;
 };
+/// What a launch of a rank of this process, the one that is `here` places behind the first, would
+/// find at an address that it can read.
+int64_t read_integer(const ir::Manifest& manifest, const std::string& name,
+                     const LaunchAddress& address, size_t here);
 /// Those of `rank`, dims and then scalars, in the manifest's order. Numbers are checked against
 /// their ranges; every scalar must be given.
 Status list_variables(const ir::Manifest& manifest, const LaunchValues& values,

@@ -145,7 +145,7 @@ class NcclWindows : public SymmetricMemory {
   const cuda::Driver& driver_;
   Group* const group_;
   RankThreads threads_;
-  std::unique_ptr<Nccl> nccl_;
+  std::shared_ptr<const Nccl> nccl_;
   int first_ = 0, world_ = 0;
   std::vector<Rank> ranks_;  // of this process
 };

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <map>
 
+#include "runtime/reference/ops.h"
+
 namespace maco::reference {
 
 namespace {
@@ -117,12 +119,9 @@ double with_depth(double bound, int64_t roundings) {
   return bound * std::sqrt(std::max(1.0, static_cast<double>(roundings) / kShallow));
 }
 
-}  // namespace
-
-std::vector<double> bounds_of(const ir::Graph& graph) {
-  const std::vector<Move> moves = moves_of(graph);
-  // The coarsest rounding of values that may differ; 0: what was bound, or moved or converted from
-  // that, is the same everywhere.
+// By tensor: the coarsest rounding of values that may differ; 0: what was bound, or moved or
+// converted from that, is the same everywhere.
+std::vector<double> coarsest_of(const ir::Graph& graph, const std::vector<Move>& moves) {
   std::vector<double> coarsest(graph.tensors.size(), 0);
   for (bool changed = true; changed;) {  // states lead back to earlier ops, recv to later sends
     changed = false;
@@ -140,6 +139,13 @@ std::vector<double> bounds_of(const ir::Graph& graph) {
       for (ir::TensorId out : op.out) raise(out, from);
     }
   }
+  return coarsest;
+}
+}  // namespace
+
+std::vector<double> bounds_of(const ir::Graph& graph) {
+  const std::vector<Move> moves = moves_of(graph);
+  std::vector<double> coarsest = coarsest_of(graph, moves);
   std::map<double, std::vector<int64_t>> roundings;  // by bound
   for (size_t t = 0; t < coarsest.size(); ++t) {
     double& bound = coarsest[t];
@@ -268,8 +274,37 @@ CheckResult compare_argmax(const Tensor& actual, const Tensor& expected, const T
   return result;
 }
 
+CheckResult compare_comparison(const Tensor& actual, const Tensor& expected, const Tensor& values,
+                               const std::vector<double>& others, double bound) {
+  if (const std::string what = types_differ(actual, expected); !what.empty())
+    return failure(INFINITY, 0, what);
+  const std::vector<double> a = actual.doubles(), e = expected.doubles(), v = values.doubles();
+  double squares = 0;
+  for (const double value : v)
+    if (std::isfinite(value)) squares += value * value;
+  const double mean = std::sqrt(squares / static_cast<double>(v.size()));
+  CheckResult result;
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (a[i] == e[i]) continue;
+    const double other = others[i % others.size()];
+    // NaN and infinities are where the reference has them.
+    const bool near =
+        std::isfinite(v[i]) && std::isfinite(other) &&
+        std::abs(v[i] - other) <= bound * std::max({std::abs(v[i]), std::abs(other), mean});
+    if (!near || (a[i] != 0 && a[i] != 1))
+      return failure(
+          1, 0,
+          fmt::format("{} at {}, where {:.9g} is compared with {:.9g}; expected {}", a[i],
+                      place(expected, static_cast<int64_t>(i)), v[i], other, e[i]));
+    ++result.tied;
+  }
+  return result;
+}
+
 Checker::Checker(const Reference& reference, std::optional<double> rtol)
-    : reference_(reference), bounds_(bounds_of(reference.graph())) {
+    : reference_(reference),
+      bounds_(bounds_of(reference.graph())),
+      coarsest_(coarsest_of(reference.graph(), moves_of(reference.graph()))) {
   if (!rtol) return;
   for (size_t t = 0; t < bounds_.size(); ++t)
     if (ir::is_float(reference.graph().tensors[t].dtype)) bounds_[t] = *rtol;
@@ -281,6 +316,21 @@ CheckResult Checker::check(int rank, ir::TensorId tensor, const Tensor& actual) 
     if (op.kind == "argmax" && op.out[0] == tensor && graph[op.in[0]].kind != ir::TensorKind::State)
       return compare_argmax(actual, reference_.get(rank, tensor), reference_.get(rank, op.in[0]),
                             bounds_[ir::index(op.in[0])]);
+  for (const ir::Op& op : graph.ops) {
+    if (op.out.empty() || op.out[0] != tensor || !is_comparison(op.kind) ||
+        !ir::is_float(graph[op.in[0]].dtype))
+      continue;
+    const auto is_state = [&](ir::TensorId t) { return graph[t].kind == ir::TensorKind::State; };
+    const auto is_exact = [&](ir::TensorId t) { return coarsest_[ir::index(t)] == 0; };
+    if (std::any_of(op.in.begin(), op.in.end(), is_state) ||
+        std::all_of(op.in.begin(), op.in.end(), is_exact))
+      break;
+    double bound = 0;
+    for (const ir::TensorId t : op.in) bound = std::max(bound, bounds_[ir::index(t)]);
+    return compare_comparison(
+        actual, reference_.get(rank, tensor), reference_.get(rank, op.in[0]),
+        op.in.size() > 1 ? reference_.get(rank, op.in[1]).doubles() : compared_number(op), bound);
+  }
   return compare(actual, reference_.get(rank, tensor), bounds_[ir::index(tensor)]);
 }
 

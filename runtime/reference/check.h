@@ -16,7 +16,8 @@ struct CheckResult {
   double error = 0;
   double bound = 0;  // that it was compared with
   std::string what;  // why it failed and where, or "" ; without the tensor's name
-  int64_t tied = 0;  // argmax: elements that differ where the reference's values tie
+  // argmax and comparisons: elements that differ where the reference's values tie
+  int64_t tied = 0;
   int64_t elements = 0;
   int64_t not_finite = 0;  // of them: NaN and infinities, which say nothing of the error
 };
@@ -45,19 +46,26 @@ CheckResult compare(const Tensor& actual, const Tensor& expected, double bound);
 CheckResult compare_argmax(const Tensor& actual, const Tensor& expected, const Tensor& values,
                            double bound);
 
+/// A comparison of `values` with `others`, as many or in turn (from the reference): where the
+/// results differ, the two must be within `bound` of each other, relative to the larger one or the
+/// root mean square of `values`.
+CheckResult compare_comparison(const Tensor& actual, const Tensor& expected, const Tensor& values,
+                               const std::vector<double>& others, double bound);
+
 /// Compares results of the last launch, rank by rank, with those of a reference that has run the
 /// same launch.
 class Checker {
  public:
   /// `rtol` replaces the bounds of floats.
   Checker(const Reference& reference, std::optional<double> rtol);
-  /// A tensor that an argmax made is compared as one, unless the argmax read a state, which may
-  /// have changed since.
+  /// A tensor that an argmax or a comparison of computed floats made is compared as one, unless
+  /// that read a state, which may have changed since.
   CheckResult check(int rank, ir::TensorId tensor, const Tensor& actual) const;
 
  private:
   const Reference& reference_;
   std::vector<double> bounds_;
+  std::vector<double> coarsest_;  // 0: the tensor has the same bits whoever computes it
 };
 
 /// Of a result that is right: "ok, worst error 0.00021 of 0.01; 3 of 1000 are not finite", of more

@@ -1,7 +1,8 @@
-// Ops that look at one element at a time: binary ones with broadcasting from the last axis or a
-// `value`, unary ones, swiglu.
+// Ops that look at one element at a time: binary ones and comparisons with broadcasting from the
+// last axis or a `value`, unary ones, clamp, swiglu, geglu, where.
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "ir/check.h"
 #include "runtime/reference/ops.h"
@@ -19,7 +20,32 @@ double apply_unary(std::string_view function, double x) {
   if (function == "sigmoid") return 1 / (1 + std::exp(-x));
   if (function == "tanh") return std::tanh(x);
   if (function == "exp") return std::exp(x);
+  if (function == "log") return std::log(x);
+  if (function == "sqrt") return std::sqrt(x);
+  if (function == "rsqrt") return 1 / std::sqrt(x);
+  if (function == "sin") return std::sin(x);
+  if (function == "cos") return std::cos(x);
+  if (function == "erf") return std::erf(x);
+  if (function == "neg") return -x;
+  if (function == "abs") return std::fabs(x);
   MACO_CHECK(false, std::string(function));
+}
+
+namespace {
+constexpr std::string_view kComparisons[] = {"eq", "ne", "lt", "le", "gt", "ge"};
+}  // namespace
+
+bool is_comparison(std::string_view kind) {
+  return std::find(std::begin(kComparisons), std::end(kComparisons), kind) !=
+         std::end(kComparisons);
+}
+
+std::vector<double> compared_number(const ir::Op& op) {
+  const ir::AttrValue& value = op.attrs.at("value").value;
+  const auto* number = std::get_if<double>(&value);
+  const double v =
+      number ? *number : static_cast<double>(std::get<ir::Expr>(value).constant().value_or(0));
+  return {double{static_cast<float>(v)}};
 }
 
 namespace {
@@ -28,6 +54,8 @@ double binary(std::string_view kind, double a, double b) {
   if (kind == "add") return a + b;
   if (kind == "sub") return a - b;
   if (kind == "mul") return a * b;
+  if (kind == "div") return a / b;
+  if (kind == "pow") return std::pow(a, b);
   if (std::isnan(a) || std::isnan(b)) return a + b;
   return kind == "maximum" ? std::max(a, b) : std::min(a, b);
 }
@@ -68,12 +96,101 @@ void eval_binary(Call& call) {
   }
 }
 
+template <class T>
+bool holds(std::string_view kind, T a, T b) {
+  if (kind == "eq") return a == b;
+  if (kind == "ne") return a != b;
+  if (kind == "lt") return a < b;
+  if (kind == "le") return a <= b;
+  if (kind == "gt") return a > b;
+  return a >= b;
+}
+
+template <class T>
+std::vector<int32_t> compared(std::string_view kind, const std::vector<T>& a,
+                              const std::vector<T>& b) {
+  std::vector<int32_t> result(a.size());
+  for (size_t i = 0; i < a.size(); ++i) result[i] = holds(kind, a[i], b[i % b.size()]) ? 1 : 0;
+  return result;
+}
+
+void eval_comparison(Call& call) {
+  const bool floats = ir::is_float(call.in[0]->dtype), two = call.in.size() > 1;
+  const std::string& kind = call.op().kind;
+  if (floats)
+    call.out[0].store(
+        compared(kind, call.in[0]->doubles(),
+                 two ? call.in[1]->doubles()
+                     : std::vector<double>{double{static_cast<float>(call.number("value", 0))}}));
+  else
+    call.out[0].store(
+        compared(kind, call.in[0]->integers(),
+                 two ? call.in[1]->integers()
+                     : std::vector<int32_t>{static_cast<int32_t>(call.integer("value", 0))}));
+}
+
+template <class T>
+std::vector<T> clamped(std::vector<T> x, std::optional<T> lowest, std::optional<T> highest) {
+  // A NaN is neither below nor above.
+  for (T& e : x) {
+    if (lowest && e < *lowest) e = *lowest;
+    if (highest && e > *highest) e = *highest;
+  }
+  return x;
+}
+
+void eval_clamp(Call& call) {
+  const auto bound = [&](const char* name) {
+    return call.op().attrs.count(name)
+               ? std::optional<double>(static_cast<float>(call.number(name, 0)))
+               : std::nullopt;
+  };
+  const auto whole = [&](const char* name) {
+    return call.op().attrs.count(name)
+               ? std::optional<int32_t>(static_cast<int32_t>(call.integer(name, 0)))
+               : std::nullopt;
+  };
+  if (ir::is_float(call.in[0]->dtype))
+    call.out[0].store(clamped(call.in[0]->doubles(), bound("min"), bound("max")));
+  else
+    call.out[0].store(clamped(call.in[0]->integers(), whole("min"), whole("max")));
+}
+
+template <class T>
+std::vector<T> chosen(const std::vector<int32_t>& condition, std::vector<T> a,
+                      const std::vector<T>& b) {
+  for (size_t i = 0; i < a.size(); ++i)
+    if (condition[i] == 0) a[i] = b[i % b.size()];
+  return a;
+}
+
+void eval_where(Call& call) {
+  const std::vector<int32_t> condition = call.in[0]->integers();
+  const bool two = call.in.size() > 2;
+  if (ir::is_float(call.in[1]->dtype))
+    call.out[0].store(
+        chosen(condition, call.in[1]->doubles(),
+               two ? call.in[2]->doubles()
+                   : std::vector<double>{double{static_cast<float>(call.number("value", 0))}}));
+  else
+    call.out[0].store(
+        chosen(condition, call.in[1]->integers(),
+               two ? call.in[2]->integers()
+                   : std::vector<int32_t>{static_cast<int32_t>(call.integer("value", 0))}));
+}
+
+int32_t integer_unary(std::string_view kind, int32_t x) {
+  if (kind == "relu") return std::max(x, 0);
+  if (kind == "abs" && x >= 0) return x;
+  return static_cast<int32_t>(0u - static_cast<uint32_t>(x));
+}
+
 void eval_unary(Call& call) {
   const Tensor& x = *call.in[0];
   std::string function = call.op().kind;
-  if (function == "relu" && !ir::is_float(x.dtype)) {
+  if (!ir::is_float(x.dtype)) {
     std::vector<int32_t> v = x.integers();
-    for (int32_t& e : v) e = std::max(e, 0);
+    for (int32_t& e : v) e = integer_unary(function, e);
     return call.out[0].store(v);
   }
   if (function == "gelu" && call.word("approximate", "none") == "tanh") function = "gelu_tanh";
@@ -85,12 +202,14 @@ void eval_unary(Call& call) {
   call.out[0].store(v);
 }
 
-void swiglu(Call& call) {
+void gated(Call& call) {
+  std::string function = call.op().kind == "swiglu" ? "silu" : "gelu";
+  if (call.word("approximate", "none") == "tanh") function += "_tanh";
   std::vector<double> gate = call.in[0]->doubles();
   const std::vector<double> up = call.in[1]->doubles();
   parallel_for(static_cast<int64_t>(gate.size()), 20, [&](int64_t first, int64_t last) {
     for (auto i = static_cast<size_t>(first); i < static_cast<size_t>(last); ++i)
-      gate[i] = apply_unary("silu", gate[i]) * up[i];
+      gate[i] = apply_unary(function, gate[i]) * up[i];
   });
   call.out[0].store(gate);
 }
@@ -99,11 +218,15 @@ void swiglu(Call& call) {
 
 std::vector<OpEntry> elementwise_entries() {
   std::vector<OpEntry> out;
-  for (std::string_view kind : {"add", "sub", "mul", "maximum", "minimum"})
+  for (std::string_view kind : {"add", "sub", "mul", "div", "pow", "maximum", "minimum"})
     out.push_back({std::string(kind), eval_binary});
-  for (std::string_view kind : {"relu", "silu", "gelu", "sigmoid", "tanh", "exp"})
+  for (std::string_view kind : kComparisons) out.push_back({std::string(kind), eval_comparison});
+  for (std::string_view kind : {"relu", "silu", "gelu", "sigmoid", "tanh", "exp", "log", "sqrt",
+                                "rsqrt", "sin", "cos", "erf", "neg", "abs"})
     out.push_back({std::string(kind), eval_unary});
-  out.push_back({"swiglu", swiglu});
+  out.push_back({"clamp", eval_clamp});
+  out.push_back({"where", eval_where});
+  for (std::string_view kind : {"swiglu", "geglu"}) out.push_back({std::string(kind), gated});
   return out;
 }
 

@@ -18,8 +18,11 @@ std::vector<OpEntry> movement_entries();
 std::vector<OpEntry> collective_entries();
 std::vector<OpEntry> cuda_entries();
 
-/// Shared by elementwise ops and matmul's `activation`: relu, silu, gelu, sigmoid, tanh, exp. NaN
-/// stays NaN.
+bool is_comparison(std::string_view kind);
+/// The number that a comparison has in place of a second operand.
+std::vector<double> compared_number(const ir::Op& op);
+
+/// Shared by elementwise ops and matmul's `activation`: the functions of one float. NaN stays NaN.
 double apply_unary(std::string_view function, double x);
 
 }  // namespace maco::reference

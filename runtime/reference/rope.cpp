@@ -1,7 +1,10 @@
 // rope: turns pairs of elements of each head by position x frequency. Pairs are (j, j + D/2), or
 // (2j, 2j + 1) with `interleaved`; frequencies fall off as theta^(-2j/D), stretched by `scaling` as
-// in Llama 3.1.
+// in Llama 3.1. With tables, cosine and sine of an element are read where its position says.
 #include <cmath>
+#include <functional>
+#include <utility>
+#include <vector>
 
 #include "runtime/reference/ops.h"
 #include "runtime/reference/parallel.h"
@@ -33,29 +36,65 @@ std::vector<double> frequencies(Call& call, int64_t d) {
   return f;
 }
 
+// Cosine and sine of the first (0) or second (1) element of pair j at a position.
+using Angle = std::function<std::pair<double, double>(int64_t position, int64_t j, int element)>;
+
+Angle worked_out(const std::vector<double>& f) {
+  return [&f](int64_t position, int64_t j, int) {
+    const double angle = static_cast<double>(position) * f[static_cast<size_t>(j)];
+    return std::pair(std::cos(angle), std::sin(angle));
+  };
+}
+
+Angle looked_up(const Tensor& cosines, const std::vector<double>& c, const std::vector<double>& s,
+                int64_t d, bool interleaved) {
+  const int64_t columns = cosines.cols();
+  return [&c, &s, columns, d, interleaved](int64_t position, int64_t j, int element) {
+    int64_t column = j;
+    if (columns == d) column = interleaved ? 2 * j + element : j + element * d / 2;
+    const auto at = static_cast<size_t>(position * columns + column);
+    return std::pair(c[at], s[at]);
+  };
+}
+
 void rope(Call& call) {
   const Tensor& x = *call.in[0];
   const int64_t d = call.integer("head_dim", x.cols()), n = x.cols(),
                 first_position = call.integer("position", 0);
+  const size_t inputs = call.in.size();
+  const bool tables = inputs > 2;
   const std::vector<int32_t> positions =
-      call.in.size() > 1 ? call.in[1]->integers() : std::vector<int32_t>();
+      inputs % 2 == 0 ? call.in[1]->integers() : std::vector<int32_t>();
   const bool interleaved = call.flag("interleaved", false);
   const std::vector<double> f = frequencies(call, d);
   if (!call.status()) return;
 
+  std::vector<double> cosines, sines;
+  if (tables) {
+    cosines = call.in[inputs - 2]->doubles();
+    sines = call.in[inputs - 1]->doubles();
+    const int64_t rows = call.in[inputs - 2]->rows();
+    for (size_t i = 0; i < positions.size(); ++i)
+      if (positions[i] < 0 || positions[i] >= rows)
+        return call.bad_index(positions[i], rows, static_cast<int64_t>(i));
+  }
+  const Angle angle =
+      tables ? looked_up(*call.in[inputs - 2], cosines, sines, d, interleaved) : worked_out(f);
+
   std::vector<double> v = x.doubles();
   parallel_for(x.rows(), 30 * static_cast<double>(n), [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i) {
-      const auto position = static_cast<double>(
-          positions.empty() ? first_position + i : positions[static_cast<size_t>(i)]);
+      const int64_t position =
+          positions.empty() ? first_position + i : positions[static_cast<size_t>(i)];
       for (int64_t head = 0; head < n; head += d)
         for (int64_t j = 0; j < d / 2; ++j) {
           double& a = v[static_cast<size_t>(i * n + head + (interleaved ? 2 * j : j))];
           double& b = v[static_cast<size_t>(i * n + head + (interleaved ? 2 * j + 1 : j + d / 2))];
-          const double angle = position * f[static_cast<size_t>(j)];
-          const double c = std::cos(angle), s = std::sin(angle), a0 = a, b0 = b;
-          a = a0 * c - b0 * s;
-          b = b0 * c + a0 * s;
+          const auto [c0, s0] = angle(position, j, 0);
+          const auto [c1, s1] = angle(position, j, 1);
+          const double a0 = a, b0 = b;
+          a = a0 * c0 - b0 * s0;
+          b = b0 * c1 + a0 * s1;
         }
     }
   });

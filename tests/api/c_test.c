@@ -98,6 +98,28 @@ static void tell(void* data, const char* what) {
 }
 
 // Of a session of kGraph with w = 2 and memory for all.
+// Scalars in memory of 8 bytes, and such as count from the end of 1 to 2.
+static void test_forms(maco_session* session, const maco_value* values) {
+  maco_error* error = NULL;
+  int64_t s_of[] = {2, 2};
+  const int32_t* const at[] = {(const int32_t*)&s_of[0], (const int32_t*)&s_of[1]};
+  const maco_address address = {"s", at};
+  CHECK(maco_session_read_as(session, "s", 8, 1, &error) == MACO_OK);
+  for (int i = 0; i < 2; ++i) {
+    s_of[0] = s_of[1] = i == 0 ? 2 : -1;
+    CHECK(maco_session_launch_at(session, values + 1, 1, &address, 1, NULL, &error) == MACO_OK);
+    CHECK(maco_session_wait(session, &error) == MACO_OK);
+  }
+  s_of[0] = s_of[1] = (1LL << 32) + 1;
+  CHECK(maco_session_launch_at(session, values + 1, 1, &address, 1, NULL, &error) == MACO_OK);
+  CHECK(maco_session_wait(session, &error) == MACO_RUN_FAILED);
+  CHECK(failed(&error, MACO_RUN_FAILED, "scalar 's' is 4294967297, but must be from 1 to 2"));
+  CHECK(maco_session_read_as(session, "s", 4, 0, &error) == MACO_OK);
+  CHECK(maco_session_read_as(session, "s", 2, 0, &error) == MACO_INVALID_ARGUMENT);
+  CHECK(failed(&error, MACO_INVALID_ARGUMENT, "not of 2"));
+  CHECK(maco_session_read_as(session, "t", 8, 0, &error) == MACO_INVALID_ARGUMENT);
+  CHECK(failed(&error, MACO_INVALID_ARGUMENT, "no dim or scalar"));
+}
 static void test_places(maco_session* session, const maco_value* values) {
   maco_error* error = NULL;
   float before[4] = {0}, after[4] = {0};
@@ -236,6 +258,7 @@ static void test_run(void) {
   CHECK(maco_error_stopped(error, &stopped) == MACO_OK && stopped.seen == 3);
   CHECK(stopped.rank == 0 && stopped.event[0] == 0);
   CHECK(failed(&error, MACO_RUN_FAILED, "scalar 's' is 3, but must be from 1 to 2"));
+  test_forms(session, values);
   CHECK(maco_session_launch_at(session, NULL, 0, NULL, 1, NULL, &error) == MACO_INVALID_ARGUMENT);
   CHECK(failed(&error, MACO_INVALID_ARGUMENT, "NULL"));
   address.at = NULL;

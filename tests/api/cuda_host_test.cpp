@@ -559,6 +559,15 @@ TEST_CASE("collectives go to NCCL, launch by launch, on the SMs that are left") 
     REQUIRE(calls.size() == 2 * 11 * (3 + 2));
     CHECK(calls.front().sms == 131);  // nothing computes: one SM hands over
     CHECK(nccl->communicators() == 2);
+    {
+      // Another session of the same ranks takes the communicator that is there.
+      Session other = Session::open(*kernel).value();
+      CHECK(nccl->communicators() == 2);
+      other.allocate().value();
+      other.run({{"n", 3}}).value();
+      calls_of(0);
+    }
+    CHECK(nccl->communicators() == 2);
 
     char first_stream = 0, second_stream = 0;
     void* const streams[] = {&first_stream, &second_stream};
@@ -637,6 +646,71 @@ SessionOptions process_a_rank() {
   options.process_a_rank = true;
   options.timeout = std::chrono::seconds(5);
   return options;
+}
+
+// Where ranks have symmetric memory of a session, as its next launch is told.
+std::array<char*, 2> symmetric_of(const Fake& driver, Session& s) {
+  s.run({{"pos", 0}}).value();
+  const fake::Launched last = driver->launch(driver->launches() - 1);
+  return {last.symmetric[0], last.symmetric[1]};
+}
+
+TEST_CASE("sessions of one process share a piece of symmetric memory, each a part of its own") {
+  const Fake driver;
+  const auto kernel = kernel_of_test();
+  if (!kernel) return;
+  std::vector<Session> sessions;
+  std::vector<std::array<char*, 2>> places;
+  for (int n = 0; n < 4; ++n) {
+    sessions.push_back(Session::open(*kernel).value());
+    sessions.back().allocate().value();
+    places.push_back(symmetric_of(driver, sessions.back()));
+    for (char* at : places.back()) at[5] = static_cast<char>(n + 1);
+  }
+  for (size_t n = 0; n < places.size(); ++n)
+    for (const char* at : places[n]) CHECK(at[5] == static_cast<char>(n + 1));
+  constexpr ptrdiff_t kUnit = 65536;
+  for (size_t n = 1; n < places.size(); ++n)
+    for (size_t r = 0; r < 2; ++r) CHECK(places[n][r] - places[n - 1][r] == kUnit);
+  // A part that is given back is the next one's, empty.
+  sessions.erase(sessions.begin() + 1);
+  Session again = Session::open(*kernel).value();
+  again.allocate().value();
+  const auto place = symmetric_of(driver, again);
+  CHECK(place == places[1]);
+  CHECK((place[0][5] == 0 && place[1][5] == 0));
+}
+
+TEST_CASE("a process a rank: sessions share a piece where the same part is free on all ranks") {
+  const Fake driver;
+  const auto kernel = kernel_of_test();
+  if (!kernel) return;
+  in_processes([&](int rank) {
+    const int before = driver->alive();
+    std::string wrong;
+    {
+      std::vector<Session> sessions;
+      std::vector<std::array<char*, 2>> places;
+      std::vector<int> more;
+      for (int n = 0; n < 3; ++n) {
+        const int had = driver->alive();
+        sessions.push_back(Session::open(*kernel, process_a_rank()).value());
+        more.push_back(driver->alive() - had);
+        sessions.back().allocate().value();
+        places.push_back(symmetric_of(driver, sessions.back()));
+      }
+      wrong += expect(more[1] < more[0] && more[2] == more[1], "what later sessions add");
+      for (const size_t r : {0, 1})
+        wrong += expect(places[2][r] - places[1][r] == 65536, "parts side by side");
+      // One rank lets go of the first, the other of the second: neither part is free on both.
+      sessions.erase(sessions.begin() + rank);
+      Session other = Session::open(*kernel, process_a_rank()).value();
+      other.allocate().value();
+      const auto place = symmetric_of(driver, other);
+      wrong += expect(place[0] - places[2][0] == 65536, "a part that nobody had");
+    }
+    return wrong + expect(driver->alive() == before, "something is left");
+  });
 }
 
 TEST_CASE("a process a rank: each launches its own, all see each other's memory") {
@@ -849,7 +923,11 @@ TEST_CASE("a process a rank: they join NCCL by one id") {
     Session s = Session::open(*kernel, process_a_rank()).value();
     s.allocate().value();
     s.run({{"n", 3}}).value();
+    const int communicators = nccl->communicators();
+    Session other = Session::open(*kernel, process_a_rank()).value();
+    if (nccl->communicators() != communicators) return std::string("another communicator");
     nccl->take(calls);
+    calls.resize(calls.size() - (11 + 1));  // of the other session, as it joins
     for (const fake::NcclCall& c : calls)
       if (c.rank != rank) return std::string("a call of the other rank");
     return expect(calls.size() == 2 * 11 + 1, std::to_string(calls.size()) + " calls");

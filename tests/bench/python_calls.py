@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """What MACO costs and gains as it is called from Python: calls, decoder layers, tensor-parallel blocks, torch.distributed's collectives.
 
-    python_calls.py [--part calls,layer,mlp,c10d]            one GPU: calls and layer
-    torchrun --nproc_per_node=2 python_calls.py [--part ...] several: mlp and c10d
+    python_calls.py [--part calls,layer]                     one GPU
+    torchrun --nproc_per_node=2 python_calls.py [--part ...] several: mlp, attention, c10d
 
-Peers run in the same process: PyTorch eager, torch.compile (Inductor) with NCCL, in CUDA graphs where it says so. Medians.
+Peers run in the same process: PyTorch eager, torch.compile (Inductor) with NCCL or symmetric memory, in CUDA graphs where it says so.
+Medians.
 """
 
 import argparse
@@ -245,43 +246,109 @@ def part_layer():
 # ---- tensor parallelism
 
 
+def shared_memory(elements):
+    """Symmetric memory of PyTorch's, and a function that all-reduces it: the result, in memory of its own or there."""
+    import torch.distributed._symmetric_memory as symm_mem
+
+    group = NCCL.group_name
+    memory = symm_mem.empty(elements, dtype=BF16, device="cuda")
+    symm_mem.rendezvous(memory, group)
+    if elements * 2 <= 512 << 10:
+        return memory, lambda: torch.ops.symm_mem.one_shot_all_reduce(memory, "sum", group)
+    return memory, lambda: torch.ops.symm_mem.two_shot_all_reduce_(memory, "sum", group)
+
+
+def compared(label, block, prepare, args, out):
+    """A block that ends in a product and an all-reduce of [rows, out], by MACO, and by Inductor with NCCL and with symmetric memory.
+
+    block(*args, reduce): all of it. prepare(*args): what is ahead of the last product, whose weight is the last of `args`.
+    """
+    torch._dynamo.reset()
+    rows = args[0].shape[0]
+    ours = maco.compile(lambda *given: block(*given, maco.allreduce), dynamic=False)
+    inside = torch.compile(prepare, dynamic=False)
+    memory, reduced = shared_memory(rows * out)
+    memory = memory.view(rows, out)
+
+    def by_nccl():
+        y = F.linear(inside(*args), args[-1])
+        dist.all_reduce(y, group=NCCL)
+        return y
+
+    def by_memory():
+        torch.mm(inside(*args), args[-1].t(), out=memory)
+        return reduced()
+
+    with torch.no_grad():
+        want = by_nccl().float()
+        found, errors = [], []
+        for call in (lambda: ours(*args), by_nccl, by_memory):
+            errors.append(((call().float().view(rows, out) - want).norm() / want.norm()).item())
+            graph = captured(call)
+            found.append((gpu_us(call), gpu_us(graph) if graph else float("nan")))
+    assert max(errors) < 2e-2, errors
+    report = str(maco.explain(lambda *given: block(*given, maco.allreduce), *args)).splitlines()[0]
+    (a, b), (c, d), (e, f) = found
+    say(
+        f"  {label}  maco {a:7.1f}, in a graph {b:7.1f}  NCCL {c:7.1f}, in a graph {d:7.1f}  symmetric memory {e:7.1f}, in a graph {f:7.1f}"
+        f"  ratios {d / b:.2f} {f / b:.2f}; {report}"
+    )
+
+
 def part_mlp():
     n = dist.get_world_size()
-    for hidden, inner in ((4096, 14336),):
-        say(f"mlp: {hidden} x {inner} over {n} GPUs (silu x up, all-reduce), bf16; us on the GPUs")
-        for rows in (1, 16, 64, 256, 1024):
-            gate, up = (torch.randn(inner // n, hidden, device="cuda", dtype=BF16) / hidden**0.5 for _ in range(2))
-            down = torch.randn(hidden, inner // n, device="cuda", dtype=BF16) / inner**0.5
-            x = torch.randn(rows, hidden, device="cuda", dtype=BF16)
-            dist.broadcast(x, 0, group=NCCL)
+    hidden, inner = 4096, 14336
+    say(f"mlp: {hidden} x {inner} over {n} GPUs (silu x up, all-reduce), bf16; us on the GPUs")
+    for rows in (1, 16, 64, 256, 1024):
+        gate, up = (torch.randn(inner // n, hidden, device="cuda", dtype=BF16) / hidden**0.5 for _ in range(2))
+        down = torch.randn(hidden, inner // n, device="cuda", dtype=BF16) / inner**0.5
+        x = torch.randn(rows, hidden, device="cuda", dtype=BF16)
+        dist.broadcast(x, 0, group=NCCL)
 
-            def block(x, gate, up, down, reduce):
-                return reduce(F.linear(F.silu(F.linear(x, gate)) * F.linear(x, up), down))
+        def prepare(x, gate, up, down):
+            return F.silu(F.linear(x, gate)) * F.linear(x, up)
 
-            def nccl(y):
-                dist.all_reduce(y, group=NCCL)
-                return y
+        def block(x, gate, up, down, reduce, prepare=prepare):
+            return reduce(F.linear(prepare(x, gate, up, down), down))
 
-            with torch.no_grad():
-                torch._dynamo.reset()
-                ours = maco.compile(lambda x, g, u, d: block(x, g, u, d, maco.allreduce), dynamic=False)
-                inside = torch.compile(lambda x, g, u: F.silu(F.linear(x, g)) * F.linear(x, u), dynamic=False)
+        compared(f"{rows:5d} rows", block, prepare, (x, gate, up, down), hidden)
 
-                def theirs(x, g, u, d, inside=inside):
-                    return nccl(F.linear(inside(x, g, u), d))
 
-                got, want = ours(x, gate, up, down), theirs(x, gate, up, down)
-                error = ((got - want).float().norm() / want.float().norm()).item()
-                pair = []
-                for one in (ours, theirs):
-                    call = lambda one=one: one(x, gate, up, down)  # noqa: E731
-                    graph = captured(call)
-                    pair.append((gpu_us(call), gpu_us(graph) if graph else float("nan")))
-                (a, b), (c, d) = pair
-                say(
-                    f"  {rows:5d} rows  maco {a:7.1f}, in a graph {b:7.1f}  torch.compile + NCCL {c:7.1f}, in a graph {d:7.1f}"
-                    f"  error {error:.1e}"
-                )
+def part_attention():
+    """An attention block of Llama-3.1-8B: of one row over a cache of 1,000 others, of several over themselves."""
+    n = dist.get_world_size()
+    hidden, heads, kv_heads, size, place = 4096, 32 // n, 8 // n, 128, 1000
+    say(f"attention: {hidden}, heads of {size}, over {n} GPUs (q, k, v, rope, attention, o, all-reduce), bf16; us on the GPUs")
+    for rows in (1, 16, 64, 256, 1024):
+        q, k, v = (torch.randn(c * size, hidden, device="cuda", dtype=BF16) / hidden**0.5 for c in (heads, kv_heads, kv_heads))
+        o = torch.randn(hidden, heads * size, device="cuda", dtype=BF16) / hidden**0.5
+        x = torch.randn(rows, hidden, device="cuda", dtype=BF16)
+        dist.broadcast(x, 0, group=NCCL)
+        keys, values = (torch.randn(4096, kv_heads, size, device="cuda", dtype=BF16) for _ in range(2))
+        at = torch.tensor([place], device="cuda")
+        angles = torch.outer(torch.arange(4096).float(), 1 / (500000 ** (torch.arange(0, size, 2).float() / size)))
+        cos, sin = (torch.cat((one, one), -1).cuda().to(BF16) for one in (angles.cos(), angles.sin()))
+
+        def prepare(x, q, k, v, keys, values, at, cos, sin, o):
+            count = x.shape[0]
+            q, k, v = (F.linear(x, w).view(count, -1, size) for w in (q, k, v))
+            c, s = (cos[at], sin[at]) if count == 1 else (cos[:count], sin[:count])
+            q, k = (one * c[:, None] + turned(one) * s[:, None] for one in (q, k))
+            mask = None
+            if count == 1:
+                keys.index_copy_(0, at, k)
+                values.index_copy_(0, at, v)
+                k, v = keys, values
+                mask = torch.arange(keys.shape[0], device=x.device)[None, :] <= at[:, None]
+            turned_heads = [one.transpose(0, 1)[None] for one in (q, k, v)]
+            a = F.scaled_dot_product_attention(*turned_heads, attn_mask=mask, is_causal=count > 1, enable_gqa=True)[0]
+            return a.transpose(0, 1).reshape(count, -1)
+
+        def block(*given, prepare=prepare):
+            *args, o, reduce = given
+            return reduce(F.linear(prepare(*args, o), o))
+
+        compared(f"{rows:5d} rows", block, prepare, (x, q, k, v, keys, values, at, cos, sin, o), hidden)
 
 
 def part_c10d():
@@ -299,7 +366,7 @@ def part_c10d():
 def main():
     global NCCL
     parser = argparse.ArgumentParser()
-    parser.add_argument("--part", default="calls,layer,mlp,c10d")
+    parser.add_argument("--part", default="calls,layer,mlp,attention,c10d")
     parts = parser.parse_args().part.split(",")
     several = int(os.environ.get("WORLD_SIZE", 1)) > 1
     torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
@@ -309,7 +376,7 @@ def main():
         NCCL = dist.new_group(backend="nccl")
     say(f"torch {torch.__version__}, {torch.cuda.get_device_name()}")
     for part in parts:
-        if (part in ("mlp", "c10d")) == several:
+        if (part in ("mlp", "attention", "c10d")) == several:
             globals()[f"part_{part}"]()
     if several:
         dist.destroy_process_group()

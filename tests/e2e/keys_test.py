@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path.insert(0, os.path.join(ROOT, "tools"))
-from op_graphs import OPERAND, PLAIN, graph, message, one, op, tensor  # noqa: E402
+from op_graphs import COMPARISONS, OPERAND, PLAIN, graph, message, one, op, tensor  # noqa: E402
 
 UNKNOWN = "zzzzzz"
 
@@ -306,9 +306,15 @@ def attr_words(kind, key, accepted, refused=(), default=None, base=None):
 
 attr("matmul", "transpose_b", False, True)
 attr_words("matmul", "activation", ["none", "relu", "silu", "gelu"], default="none")
-for kind in ("add", "sub", "mul", "maximum", "minimum"):
+for kind in ("add", "sub", "mul", "div", "pow", "maximum", "minimum"):
     attr(kind, "value", 2, 2.5, base=one(kind, [F], F))
-attr_words("gelu", "approximate", ["none", "tanh"], default="none")
+for kind in COMPARISONS:
+    attr(kind, "value", 2, 2.5, base=one(kind, [F], F, out_dtype="u8"))
+attr("clamp", "min", None, 0, 0.5)
+attr("clamp", "max", None, 2, 2.5)
+attr("where", "value", 2, 2.5, base=one("where", [F, F], F, dtypes={"a": "u8"}))
+for kind in ("gelu", "geglu"):
+    attr_words(kind, "approximate", ["none", "tanh"], default="none")
 for kind in ("rmsnorm", "layernorm"):
     attr(kind, "eps", None, 0.25)
 attr("rope", "head_dim", 8, 16)
@@ -398,7 +404,10 @@ def typed(kind, dtype):
 
 
 for kind in CONVERTING:
-    case(kind, "dtype of its own", CHANGES, typed(kind, "bf16"), typed(kind, "f16"), typed(kind, "f8e4m3"))
+    # 0 and 1 are the same in all of them, so that a cast behind a comparison leaves no trace.
+    made = ([one(kind, [F, F], F, out_dtype=t, dtype=t) for t in ("u8", "bf16", "f8e4m3")] if kind in COMPARISONS
+            else [typed(kind, t) for t in ("bf16", "f16", "f8e4m3")])
+    case(kind, "dtype of its own", CHANGES, *made)
 case("barrier", "dtype", REFUSED, PLAIN["barrier"], with_op(PLAIN["barrier"], 1, dtype="f32"))
 case("kv_append", "dtype", REFUSED, PLAIN["kv_append"], with_op(PLAIN["kv_append"], 0, dtype="f16"))
 

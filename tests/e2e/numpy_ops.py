@@ -48,26 +48,69 @@ def binary(op, ins, names):
     else:
         b = evaluate(op["value"], names) if isinstance(op["value"], str) else op["value"]
         b = np.int64(b) if integers(ins[0]) else np.float64(np.float32(b))
-    function = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "maximum": np.maximum, "minimum": np.minimum}[op["op"]]
-    y = function(a, b)
+    function = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "pow": np.power, "maximum": np.maximum,
+                "minimum": np.minimum, **COMPARISONS}[op["op"]]
+    with np.errstate(all="ignore"):
+        y = function(a, b)
+    if op["op"] in COMPARISONS:
+        return y.astype(np.int64)
     return wrap(y) if integers(*ins) else y
+
+
+COMPARISONS = {"eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal}
+
+
+def own_dtype(op, dtypes):
+    """That of a temporary, by those of the inputs; None without any."""
+    if op["op"] == "argmax":
+        return "i32"
+    if op["op"] in COMPARISONS:
+        return "u8"
+    return dtypes[1 if op["op"] == "where" else 0] if dtypes else None
+
+
+def number(op, key, whole):
+    return np.int64(op[key]) if whole else np.float64(np.float32(op[key]))
+
+
+def clamp(op, ins, names):
+    x, whole = wide(ins[0]), integers(ins[0])
+    if "min" in op:
+        x = np.maximum(x, number(op, "min", whole))
+    return np.minimum(x, number(op, "max", whole)) if "max" in op else x
+
+
+def where(op, ins, names):
+    return np.where(wide(ins[0]) != 0, wide(ins[1]), wide(ins[2]) if len(ins) > 2 else number(op, "value", integers(ins[1])))
 
 
 def unary(op, ins, names):
     x = wide(ins[0])
     if op["op"] == "gelu":
         return gelu(x, op.get("approximate", "none"))
-    return {
-        "relu": lambda: np.maximum(x, 0),
-        "silu": lambda: silu(x),
-        "sigmoid": lambda: 1 / (1 + np.exp(-x)),
-        "tanh": lambda: np.tanh(x),
-        "exp": lambda: np.exp(x),
-    }[op["op"]]()
+    if op["op"] in ("neg", "abs") and integers(ins[0]):
+        return wrap(np.negative(x) if op["op"] == "neg" else np.abs(x))
+    with np.errstate(all="ignore"):
+        return {
+            "relu": lambda: np.maximum(x, 0),
+            "silu": lambda: silu(x),
+            "sigmoid": lambda: 1 / (1 + np.exp(-x)),
+            "tanh": lambda: np.tanh(x),
+            "exp": lambda: np.exp(x),
+            "log": lambda: np.log(x),
+            "sqrt": lambda: np.sqrt(x),
+            "rsqrt": lambda: 1 / np.sqrt(x),
+            "sin": lambda: np.sin(x),
+            "cos": lambda: np.cos(x),
+            "erf": lambda: erf(x),
+            "neg": lambda: np.negative(x),
+            "abs": lambda: np.abs(x),
+        }[op["op"]]()
 
 
-def swiglu(op, ins, names):
-    return silu(wide(ins[0])) * wide(ins[1])
+def gated(op, ins, names):
+    gate = wide(ins[0])
+    return (silu(gate) if op["op"] == "swiglu" else gelu(gate, op.get("approximate", "none"))) * wide(ins[1])
 
 
 def rmsnorm(op, ins, names):
@@ -94,7 +137,11 @@ def rope(op, ins, names):
     x = wide(ins[0])
     d = evaluate(op["head_dim"], names)
     rows = x.reshape(-1, x.shape[-1] // d, d)
-    positions = ins[1].reshape(-1).astype(np.float64) if len(ins) > 1 else evaluate(op.get("position", 0), names) + np.arange(len(rows))
+    given = len(ins) % 2 == 0
+    positions = ins[1].reshape(-1).astype(np.float64) if given else evaluate(op.get("position", 0), names) + np.arange(len(rows))
+    if len(ins) > 2:
+        at = positions.astype(np.int64)
+        return turned(op, x, rows, *(wide(table)[at][:, None, :] for table in ins[-2:]))
     frequencies = float(op.get("theta", 10000)) ** (-np.arange(0, d, 2) / d)
     if "scaling" in op:
         s = op["scaling"]
@@ -105,11 +152,18 @@ def rope(op, ins, names):
         short = wavelength < s["original_max_position"] / s["high_freq_factor"]
         frequencies = np.where(long, frequencies / s["factor"], np.where(short, frequencies, mixed))
     angles = (positions[:, None] * frequencies)[:, None, :]
+    return turned(op, x, rows, np.cos(angles), np.sin(angles))
+
+
+def turned(op, x, rows, cosines, sines):
+    """Pairs of `rows`; cosines and sines have a column for each pair, or for each element."""
+    d = rows.shape[-1]
     pairs = (slice(0, None, 2), slice(1, None, 2)) if op.get("interleaved", False) else (slice(0, d // 2), slice(d // 2, None))
+    of = pairs if cosines.shape[-1] == d else (slice(None), slice(None))
     a, b = rows[..., pairs[0]], rows[..., pairs[1]]
     y = np.empty_like(rows)
-    y[..., pairs[0]] = a * np.cos(angles) - b * np.sin(angles)
-    y[..., pairs[1]] = a * np.sin(angles) + b * np.cos(angles)
+    y[..., pairs[0]] = a * cosines[..., of[0]] - b * sines[..., of[0]]
+    y[..., pairs[1]] = a * sines[..., of[1]] + b * cosines[..., of[1]]
     return y.reshape(x.shape)
 
 
@@ -186,11 +240,13 @@ def split(op, ins, names):
 
 
 OPS = {
-    "matmul": matmul, "swiglu": swiglu, "rmsnorm": rmsnorm, "layernorm": layernorm, "softmax": softmax, "rope": rope,
-    "attention": attention, "kv_append": kv_append, "embedding": embedding, "argmax": argmax, "cast": same, "copy": same,
+    "matmul": matmul, "swiglu": gated, "geglu": gated, "clamp": clamp, "where": where, "rmsnorm": rmsnorm, "layernorm": layernorm,
+    "softmax": softmax, "rope": rope, "attention": attention, "kv_append": kv_append, "embedding": embedding,
+    "argmax": argmax, "cast": same, "copy": same,
     "reshape": reshape, "transpose": transpose, "slice": slice_op, "concat": concat, "split": split,
-    **dict.fromkeys(("add", "sub", "mul", "maximum", "minimum"), binary),
-    **dict.fromkeys(("relu", "silu", "gelu", "sigmoid", "tanh", "exp"), unary),
+    **dict.fromkeys(("add", "sub", "mul", "div", "pow", "maximum", "minimum", *COMPARISONS), binary),
+    **dict.fromkeys(("relu", "silu", "gelu", "sigmoid", "tanh", "exp", "log", "sqrt", "rsqrt", "sin", "cos", "erf", "neg", "abs"),
+                    unary),
     **dict.fromkeys(("sum", "mean", "max"), reduction),
 }
 

@@ -14,7 +14,7 @@ import threading
 import numpy as np
 
 from numpy_graph import DTYPES, evaluate, is_float, load_graph, load_tensors, rank_file, rounded, save_tensors, shape_of, wide
-from numpy_ops import COLLECTIVES, MOVES, OPS
+from numpy_ops import COLLECTIVES, MOVES, OPS, own_dtype
 
 BOUNDS = {"f32": 1e-5, "f16": 2e-3, "bf16": 1e-2, "f8e4m3": 1e-1, "f8e5m2": 1e-1, "i32": 0.0, "u8": 0.0}
 
@@ -44,10 +44,7 @@ class Launch:
             return self.graph["tensors"][name]["dtype"]
         if "dtype" in op:
             return op["dtype"]
-        if op["op"] == "argmax":
-            return "i32"
-        first = op["in"][0]
-        return self.dtypes.get(first) or self.graph["tensors"][first]["dtype"]
+        return own_dtype(op, [self.dtypes.get(t) or self.graph["tensors"][t]["dtype"] for t in op["in"]])
 
     def match_letters(self):
         """(receive, rank) -> (send, rank)"""

@@ -72,13 +72,17 @@ class Coverage:
         self.ran, self.settings = collections.Counter(), collections.Counter()
 
     def add(self, graph):
+        from numpy_ops import own_dtype
+
         world = graph["world"]
         dtypes = {name: t["dtype"] for name, t in graph["tensors"].items() if "dtype" in t}
         for op in graph["ops"]:
             first = dtypes[op["in"][0]] if op.get("in") else op.get("dtype", "f32")
             out = op.get("out", [])
             for name in [out] if isinstance(out, str) else out:
-                dtypes.setdefault(name, op.get("dtype", "i32" if op["op"] == "argmax" else first))
+                dtypes.setdefault(name, op.get("dtype") or own_dtype(op, [dtypes[n] for n in op.get("in", [])]) or "f32")
+            if op["op"] == "where":
+                first = dtypes[op["in"][1]]
             self.ran[world, first] += 1
             self.ran[op["op"], first] += 1
             self.settings.update(key for key in ("name", "after", "phase", "priority", "overlap", "overlap_group") if key in op)
@@ -90,7 +94,8 @@ class Coverage:
         """(name, where it counts, dtypes that it takes)"""
         from numpy_ops import COLLECTIVES, OPS
 
-        floats = {"silu", "gelu", "sigmoid", "tanh", "exp", "swiglu", "rmsnorm", "layernorm", "softmax", "rope", "attention", "mean"}
+        floats = {"silu", "gelu", "sigmoid", "tanh", "exp", "log", "sqrt", "rsqrt", "sin", "cos", "erf", "div", "pow", "swiglu", "geglu",
+                  "rmsnorm", "layernorm", "softmax", "rope", "attention", "mean"}
         others = [] if "send_recv" in without else ["send", "recv"]
         return [(f"{world} ranks", world, DTYPES) for world in WORLDS] + [
             (kind, kind, DTYPES[:3] if kind in floats else DTYPES) for kind in [*OPS, *COLLECTIVES, *others]]

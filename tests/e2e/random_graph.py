@@ -46,7 +46,8 @@ class Value:
 
 class Maker:
     STEPS = {
-        "matmul": 4, "unary": 3, "binary": 4, "swiglu": 1, "norm": 3, "softmax": 1, "rope": 2, "attention": 2, "cached_attention": 2,
+        "matmul": 4, "unary": 6, "binary": 4, "gated": 1, "of_positive": 3, "choice": 3, "clamp": 1,
+        "norm": 3, "softmax": 1, "rope": 2, "attention": 2, "cached_attention": 2,
         "append": 1, "embedding": 1, "argmax": 1, "reduction": 1, "cast": 1, "copy": 1, "transpose": 1, "reshape": 1, "slice": 1,
         "concat": 1, "split": 1, "accumulate": 1, "allreduce": 3, "allgather": 1, "reduce_scatter": 1, "alltoall": 1, "broadcast": 1,
         "ring_shift": 1, "send_recv": 1, "barrier": 0.3,
@@ -198,12 +199,13 @@ class Maker:
         self.emit("matmul", ins, dtype, [a.entries[0], n], WRAPPED if whole else a.magnitude, **attrs)
 
     def unary(self):
-        kind = self.r.choice(["relu", "silu", "gelu", "sigmoid", "tanh", "exp"])
-        v = self.pick(self.dtype(ALL if kind == "relu" else FLOATS), magnitude=1 if kind == "exp" else 100)
+        kind = self.r.choice(["relu", "silu", "gelu", "sigmoid", "tanh", "exp", "neg", "abs", "sin", "cos", "erf"])
+        magnitude = {"exp": 1, "sin": 4, "cos": 4}.get(kind, 100)
+        v = self.pick(self.dtype(ALL if kind in ("relu", "neg", "abs") else FLOATS), magnitude=magnitude)
         dtype, attrs = self.typed(v)
         if kind == "gelu" and self.chance(50):
             attrs["approximate"] = self.r.choice(["none", "tanh"])
-        magnitude = 8 if kind == "exp" else min(v.magnitude, 1) if kind in ("sigmoid", "tanh") else v.magnitude
+        magnitude = 8 if kind == "exp" else min(v.magnitude, 1) if kind in ("sigmoid", "tanh", "sin", "erf") else v.magnitude
         self.emit(kind, [v.name], dtype, v.entries, magnitude, **attrs)
 
     def binary(self):
@@ -229,11 +231,58 @@ class Maker:
             value = self.r.choice([3, -1, 1 << 30] if whole else [0.5, 2, -1, 1.25])
             self.emit(kind, [a.name], dtype, a.entries, magnitude, value=value, **attrs)
 
-    def swiglu(self):
+    def gated(self):
         a = self.pick(self.dtype(FLOATS), magnitude=4)
         same = [v for v in self.values if v.entries == a.entries and v.dtype in FLOATS and v.magnitude <= 4]
         dtype, attrs = self.typed(a)
-        self.emit("swiglu", [a.name, self.r.choice(same).name], dtype, a.entries, 16, **attrs)
+        kind = self.r.choice(["swiglu", "geglu"])
+        if kind == "geglu" and self.chance(70):
+            attrs["approximate"] = self.r.choice(["none", "tanh"])
+        self.emit(kind, [a.name, self.r.choice(same).name], dtype, a.entries, 16, **attrs)
+
+    def of_positive(self):
+        """Logarithms, roots, powers and quotients of numbers from 0.5 on."""
+        a = self.pick(self.dtype(FLOATS), magnitude=4)
+        square = self.emit("mul", [a.name, a.name], a.dtype, a.entries, a.magnitude**2)
+        x = self.emit("add", [square.name], a.dtype, a.entries, a.magnitude**2 + 1, value=0.5)
+        kind = self.r.choice(["log", "sqrt", "rsqrt", "pow", "div"])
+        dtype, attrs = self.typed(x)
+        if kind == "div":
+            if self.chance(50):
+                self.emit("div", [a.name, x.name], dtype, a.entries, a.magnitude * 2, **attrs)
+            else:
+                self.emit("div", [a.name], dtype, a.entries, a.magnitude * 2, value=self.r.choice([3, -0.7, 1.25]), **attrs)
+        elif kind == "pow":
+            self.emit("pow", [x.name], dtype, x.entries, x.magnitude**2, value=self.r.choice([-1, 0.5, 1.3, 2, -0.75]), **attrs)
+        else:
+            self.emit(kind, [x.name], dtype, x.entries, max(x.magnitude, 2), **attrs)
+
+    def choice(self):
+        """Of two tensors, or one and a number, by a comparison of numbers that no op has rounded."""
+        a = self.pick(self.dtype(), lambda v: v.exact)
+        whole = a.dtype == "i32"
+        kind = self.r.choice(["eq", "ne", "lt", "le", "gt", "ge"])
+        mask = self.fresh("t")
+        if self.chance(50):
+            self.ops.append({"op": kind, "in": [a.name], "out": mask, "value": 3 if whole else self.r.choice([0, 0.5, -1.25])})
+        else:
+            b = Value(self.declare("x", "input", self.other_float(a.dtype), a.entries), "", [], 0)
+            self.ops.append({"op": kind, "in": [a.name, b.name], "out": mask})
+        self.read.update([a.name, mask])
+        same = [v for v in self.values if v.entries == a.entries and (v.dtype == "i32") == whole]
+        one, other = self.r.choice(same), self.r.choice(same)
+        dtype, attrs = self.typed(one)
+        if self.chance(50):
+            self.emit("where", [mask, one.name, other.name], dtype, a.entries, max(one.magnitude, other.magnitude), **attrs)
+        else:
+            self.emit("where", [mask, one.name], dtype, a.entries, one.magnitude, value=-2, **attrs)
+
+    def clamp(self):
+        v = self.pick(self.dtype())
+        whole = v.dtype == "i32"
+        bounds = self.r.choice([{"min": -3 if whole else -0.75}, {"max": 7 if whole else 1.5}, {"min": -10 if whole else -0.5, "max": 2}])
+        dtype, attrs = self.typed(v)
+        self.emit("clamp", [v.name], dtype, v.entries, v.magnitude, **bounds, **attrs)
 
     def norm(self):
         v = self.pick(self.dtype(FLOATS), self.is_rows, 100)
@@ -265,10 +314,22 @@ class Maker:
     def rope(self):
         v = self.with_heads(100)
         dtype, attrs = self.typed(v)
-        attrs.update(head_dim=self.heads(v), theta=self.r.choice([10000, 500000.0]))
+        attrs.update(head_dim=self.heads(v))
         if self.chance(50):
             attrs["interleaved"] = True
         ins = [v.name]
+        if self.chance(40):
+            rows, width = 140, attrs["head_dim"] // self.r.choice([1, 2])
+            tables = [self.declare(name, "input", self.r.choice(["f32", "bf16"]), [rows, width]) for name in ("cosines",)]
+            kind = self.tensors[tables[0]]["dtype"]
+            tables.append(self.declare("sines", "input", kind, [rows, width]))
+            if self.chance(50):
+                ins.append(self.declare("p", "input", "i32", [v.entries[0]], ("integers", 0, rows)))
+            else:
+                attrs["position"] = 0
+            self.emit("rope", ins + tables, dtype, v.entries, v.magnitude * 2, **attrs)
+            return
+        attrs.update(theta=self.r.choice([10000, 500000.0]))
         if self.chance(30):
             attrs["scaling"] = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position": 64}
         if self.chance(30):

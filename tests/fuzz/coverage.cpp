@@ -76,7 +76,10 @@ void Coverage::add(const Prepared& p) {
   const size_t roles = roles_of(p.graph);
   for (const ir::Op& op : p.graph.ops) {
     const std::string feature = feature_of(op);
-    const ir::DType dtype = operands(op).empty() ? ir::DType::F32 : p.graph[operands(op)[0]].dtype;
+    // A choice is of what it chooses from.
+    const size_t first = op.kind == "where" ? 1 : 0;
+    const ir::DType dtype =
+        operands(op).empty() ? ir::DType::F32 : p.graph[operands(op)[first]].dtype;
     if (roles < kRolesKinds)
       cells_[{feature, dtype, (has_dims(p.graph, op) ? kRolesKinds : 0) + roles, p.graph.world}]++;
     for (const std::string& form : forms_of(p.graph, op)) forms_[{feature, form, dtype}]++;

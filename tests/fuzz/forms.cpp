@@ -16,7 +16,8 @@ namespace {
 using ops::AttrSpec;
 using ops::AttrType;
 
-const std::set<std::string> kBinary = {"add", "sub", "mul", "maximum", "minimum"};
+const std::set<std::string> kBinary = {"add", "sub", "mul", "div", "pow", "maximum", "minimum",
+                                       "eq",  "ne",  "lt",  "le",  "gt",  "ge"};
 
 const ops::OpDef& def_of(const std::string& feature) {
   return *ops::find_op(feature.substr(0, feature.find(' ')));
@@ -39,7 +40,8 @@ bool converts(const ops::OpDef& def) {
 
 // Numbers of operands, where no attribute stands for the one that is left out.
 bool counts_operands(const ops::OpDef& def) {
-  return def.max_in > def.min_in && !kBinary.count(def.kind) && def.kind != "rope";
+  return def.max_in > def.min_in && !kBinary.count(def.kind) && def.kind != "rope" &&
+         def.kind != "where";
 }
 
 std::string written(const AttrSpec& a, const ir::AttrValue& value) {
@@ -170,7 +172,8 @@ std::vector<std::string> forms_of(const ir::Graph& g, const ir::Op& op) {
       forms.push_back(written(a, it->second.value));
     }
   }
-  if (converts(def) && op.dtype && !op.in.empty() && *op.dtype != g[op.in[0]].dtype)
+  if (converts(def) && op.dtype && !op.in.empty() &&
+      *op.dtype != g[op.in[op.kind == "where" ? 1 : 0]].dtype)
     forms.emplace_back("dtype");
   if (counts_operands(def))
     forms.push_back(fmt::format("{} operand{}", op.in.size(), op.in.size() == 1 ? "" : "s"));

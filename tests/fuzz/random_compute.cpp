@@ -100,26 +100,116 @@ void Maker::binary(const std::string& f, DType t) {
 }
 
 void Maker::unary(const std::string& f, DType t) {
-  const Value v =
-      pick(t, [&](const Value& x) { return fits(x.shape) && x.most <= (f == "exp" ? 6 : 3000); });
+  const Value v = pick(t, [&](const Value& x) {
+    return fits(x.shape) && x.most <= (f == "exp" ? 6 : f == "sin" || f == "cos" ? 5 : 3000);
+  });
   std::vector<std::string> attrs;
   const DType out = typed(t, attrs);
   if (f == "gelu" && r_.chance(50)) attrs.push_back("approximate = tanh");
-  const double most = f == "exp" ? 150 : f == "sigmoid" || f == "tanh" ? 1 : v.most;
-  Value y = computed(out, v.shape, most, f == "exp" || f == "sigmoid");
-  y.flat = v.flat || f == "sigmoid";
+  static const std::set<std::string> within_one = {"sigmoid", "tanh", "erf", "sin", "cos"};
+  const double most = f == "exp" ? 150 : within_one.count(f) ? 1 : v.most;
+  Value y = computed(out, v.shape, most, f == "exp" || f == "sigmoid" || f == "abs");
+  y.flat = v.flat || f == "sigmoid" || f == "cos";
   emit(f, {v.name}, attrs, y);
 }
 
-void Maker::swiglu(DType t) {
+Value Maker::near_one(DType t, const Value& of) {
+  const Value root = emit("tanh", {of.name}, {}, computed(of.dtype, of.shape, 1));
+  const Value square =
+      emit("mul", {root.name, root.name}, {}, computed(of.dtype, of.shape, 1, true));
+  Value y = computed(t, of.shape, 1.5, true);
+  y.flat = true;
+  std::vector<std::string> attrs = {"value = 0.5"};
+  if (t != of.dtype) attrs.push_back(fmt::format("dtype = {}", name(t)));
+  return emit("add", {square.name}, attrs, y);
+}
+
+void Maker::of_positive(const std::string& f, DType t) {
+  const Value a = pick(t, [&](const Value& v) { return fits(v.shape) && v.most <= 50; });
+  const bool pow = f == "pow";
+  const Value x = f == "div" ? a : near_one(t, a);
+  std::vector<std::string> attrs, in = {x.name};
+  if ((pow || f == "div") && r_.chance(30)) {
+    attrs.push_back("value = " + r_.word(pow ? std::initializer_list<const char*>{"2", "-1", "0.7"}
+                                             : std::initializer_list<const char*>{"3", "-0.7"}));
+  } else if (pow || f == "div") {
+    // To the power of anything, or divided by what isn't near 0.
+    const int64_t n = a.last() > 0 && r_.chance(60) ? a.last() : 1;
+    const DType type = other_float(t);
+    const bool whole = r_.chance(40);
+    Value y = whole ? a : Value{param(type, {n}), type, {{n, 0, 0}}, 5, true, false, 0};
+    if (!pow || y.most > 5) y = near_one(y.dtype, y);
+    in.push_back(y.name);
+  }
+  const DType out = typed(t, attrs);
+  Value y = computed(out, a.shape,
+                     f == "div" ? a.most * 2
+                     : pow      ? 32
+                                : 1.5,
+                     f != "log" && f != "div");
+  y.flat = true;
+  emit(f, in, attrs, y);
+}
+
+void Maker::comparison(const std::string& f, DType t) {
+  const Value a = pick(t, [&](const Value& v) { return fits(v.shape) && v.exact; });
+  std::vector<std::string> attrs, in = {a.name};
+  if (r_.chance(30)) {
+    attrs.push_back(is_float(t) ? "value = 0.5" : "value = 3");
+  } else if (r_.chance(50)) {
+    in.push_back(input(t, a.shape).name);
+  } else {
+    in.push_back(
+        param(is_float(t) ? other_float(t) : t, {a.last() > 0 && r_.chance(60) ? a.last() : 1}));
+  }
+  Value y{"", DType::U8, a.shape, 1, true, true, 0, true};
+  if (is_float(t) && r_.chance(30)) {
+    y.dtype = r_.pick<DType>({DType::F32, DType::F16, DType::BF16});
+    attrs.push_back(fmt::format("dtype = {}", name(y.dtype)));
+  }
+  emit(f, in, attrs, y);
+  if (y.dtype == DType::U8) values_.pop_back();  // few ops take it
+}
+
+void Maker::where(DType t) {
+  const Value a = any(t);
+  const std::string mask = tensor("mask", "input", DType::U8, a.shape);
+  std::vector<std::string> attrs, in = {mask, a.name};
+  double most = a.most;
+  if (r_.chance(50)) {
+    attrs.push_back("value = -2");
+  } else {
+    const Value b = r_.chance(50) ? a : input(is_float(t) ? other_float(t) : t, a.shape);
+    most = std::max(most, b.most);
+    in.push_back(b.name);
+  }
+  const DType out = typed(t, attrs);
+  Value y = computed(out, a.shape, most);
+  y.flat = true;
+  emit("where", in, attrs, y);
+}
+
+void Maker::clamp(DType t) {
+  const Value v = any(t);
+  std::vector<std::string> attrs;
+  if (r_.chance(65)) attrs.push_back(is_float(t) ? "min = -0.75" : "min = -3");
+  if (attrs.empty() || r_.chance(50)) attrs.push_back("max = 2");
+  const DType out = typed(t, attrs);
+  Value y = computed(out, v.shape, v.most);
+  y.flat = true;
+  emit("clamp", {v.name}, attrs, y);
+}
+
+void Maker::gated(const std::string& f, DType t) {
   const Value a = pick(t, [&](const Value& v) { return fits(v.shape) && v.most <= 50; });
   std::vector<Value> same;
   for (const Value& v : values_)
     if (v.shape == a.shape && is_float(v.dtype) && v.most <= 50) same.push_back(v);
   const Value b = r_.pick(same);
   std::vector<std::string> attrs;
+  if (f == "geglu" && r_.chance(50)) attrs.push_back("approximate = tanh");
   const DType out = typed(t, attrs);
-  emit("swiglu", {a.name, b.name}, attrs, computed(out, a.shape, a.most * b.most));
+  emit(f, {a.name, b.name}, attrs, computed(out, a.shape, a.most * b.most));
 }
 
 void Maker::norm(const std::string& f, DType t) {
@@ -173,16 +263,25 @@ void Maker::rope(DType t) {
   std::vector<std::string> attrs = {fmt::format("head_dim = {}", d)}, in = {v.name};
   const DType out = of_product ? t : typed(t, attrs);
   if (r_.chance(50)) attrs.push_back("interleaved = true");
-  if (r_.chance(30)) attrs.push_back("theta = 500000");
-  if (r_.chance(30))
+  const bool tables = r_.chance(30);
+  if (!tables && r_.chance(30)) attrs.push_back("theta = 500000");
+  if (!tables && r_.chance(30))
     attrs.push_back(
         "scaling = {factor: 8, low_freq_factor: 1, high_freq_factor: 4, original_max_position: "
         "64}");
   if (!of_product && r_.chance(30))
     in.push_back(tensor("p", "input", DType::I32, {v.shape[0]}));
+  else if (tables)
+    attrs.push_back("position = 3");
   else
     attrs.push_back("position = " + (r_.chance(50) ? r_.word({"3", "rank * 2 + 1"})
                                                    : scalar() + r_.word({"", " + 1", " + rank"})));
+  if (tables) {
+    const DType type = other_float(t);
+    const Shape rows = {Extent{3, 0, 0}.plus(v.shape[0]), {r_.chance(50) ? d : d / 2, 0, 0}};
+    in.push_back(tensor("cosines", "input", type, rows));
+    in.push_back(tensor("sines", "input", type, rows));
+  }
   const Value turned = emit("rope", in, attrs, computed(out, v.shape, v.most * 1.5));
   if (!of_product || r_.chance(50)) return;
   const Shape keys = {{r_.range(1, 70), 0, 0}, {d, 0, 0}};

@@ -14,7 +14,10 @@ namespace maco::fuzz {
 namespace {
 
 const std::vector<std::string> kBinary = {"add", "sub", "mul", "maximum", "minimum"};
-const std::vector<std::string> kUnary = {"relu", "silu", "gelu", "sigmoid", "tanh", "exp"};
+const std::vector<std::string> kComparisons = {"eq", "ne", "lt", "le", "gt", "ge"};
+const std::vector<std::string> kUnary = {"relu", "silu", "gelu", "sigmoid", "tanh", "exp",
+                                         "sin",  "cos",  "erf",  "neg",     "abs"};
+const std::vector<std::string> kOfPositive = {"log", "sqrt", "rsqrt", "div", "pow"};
 
 }  // namespace
 
@@ -53,8 +56,16 @@ void Maker::step(const std::string& f) {
     binary(f, t);
   else if (contains(kUnary, f))
     unary(f, t);
-  else if (f == "swiglu")
-    swiglu(t);
+  else if (contains(kOfPositive, f))
+    of_positive(f, t);
+  else if (contains(kComparisons, f))
+    comparison(f, t);
+  else if (f == "where")
+    where(t);
+  else if (f == "clamp")
+    clamp(t);
+  else if (f == "swiglu" || f == "geglu")
+    gated(f, t);
   else if (f == "rmsnorm" || f == "layernorm")
     norm(f, t);
   else if (f == "softmax")

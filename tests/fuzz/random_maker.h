@@ -114,7 +114,14 @@ class Maker {
   void matmul(DType t);
   void binary(const std::string& f, DType t);
   void unary(const std::string& f, DType t);
-  void swiglu(DType t);
+  // A value of numbers from 0.5 to 1.5, of that shape.
+  Value near_one(DType t, const Value& of);
+  void of_positive(const std::string& f, DType t);
+  // Of what no op has rounded: a comparison of nearly equal numbers may fall either way.
+  void comparison(const std::string& f, DType t);
+  void where(DType t);
+  void clamp(DType t);
+  void gated(const std::string& f, DType t);
   void norm(const std::string& f, DType t);
   // Extents of heads that cut rows of `n`.
   std::vector<int64_t> heads(int64_t n, bool even);

@@ -23,7 +23,26 @@ const std::vector<std::string>& features() {
                                                 "sigmoid",
                                                 "tanh",
                                                 "exp",
+                                                "log",
+                                                "sqrt",
+                                                "rsqrt",
+                                                "sin",
+                                                "cos",
+                                                "erf",
+                                                "neg",
+                                                "abs",
+                                                "div",
+                                                "pow",
+                                                "clamp",
+                                                "eq",
+                                                "ne",
+                                                "lt",
+                                                "le",
+                                                "gt",
+                                                "ge",
+                                                "where",
                                                 "swiglu",
+                                                "geglu",
                                                 "rmsnorm",
                                                 "layernorm",
                                                 "softmax",
@@ -59,9 +78,10 @@ const std::vector<std::string>& features() {
 }
 
 bool takes(const std::string& feature, DType dtype) {
-  static const std::set<std::string> floats = {"silu",    "gelu",   "sigmoid",   "tanh",
-                                               "exp",     "swiglu", "rmsnorm",   "layernorm",
-                                               "softmax", "rope",   "attention", "mean"};
+  static const std::set<std::string> floats = {
+      "silu",  "gelu",    "sigmoid",   "tanh",    "exp",  "log",       "sqrt",
+      "rsqrt", "sin",     "cos",       "erf",     "div",  "pow",       "swiglu",
+      "geglu", "rmsnorm", "layernorm", "softmax", "rope", "attention", "mean"};
   if (feature == "barrier") return dtype == DType::F32;
   return is_float(dtype) || !floats.count(feature);
 }

@@ -43,7 +43,7 @@ class Enqueued : public Launches {
   void launch(int32_t pos) override {
     pos_ = pos;
     const auto world = static_cast<size_t>(session_.manifest().world);
-    require(session_.enqueue({}, {{"pos", std::vector<const int32_t*>(world, &pos_)}}, {}));
+    require(session_.enqueue({}, {{"pos", {std::vector<const void*>(world, &pos_)}}}, {}));
   }
   void wait() override {}
 
@@ -77,7 +77,7 @@ class Replayed : public Launches {
       check(driver_->stream_create(&rank.stream, cuda::kStreamNonBlocking), "make a stream");
       check(driver_->allocate(&rank.pos, sizeof(int32_t)), "allocate");
       // NOLINTNEXTLINE(performance-no-int-to-ptr): device memory
-      addresses["pos"].push_back(reinterpret_cast<const int32_t*>(rank.pos));
+      addresses["pos"].at.push_back(reinterpret_cast<const void*>(rank.pos));
       streams.push_back(rank.stream);
     }
     constexpr int kGlobal = 0;  // the mode that forbids most

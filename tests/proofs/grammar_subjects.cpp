@@ -33,6 +33,15 @@ constexpr Source kSources[] = {
     {1,
      "dim 2 <= t <= 7; input x : bf16[t, 8]; input u : bf16[t, 8]; s = swiglu(x, u); "
      "output y = exp(s)"},
+    {1,
+     "input x : f32[6, 12]; input u : bf16[6, 12]; s = sin(x); c = cos(s); e = erf(c); output y = "
+     "div(e, u); n = neg(x); a = abs(n); q = sqrt(a); r = rsqrt(q); output z = log(r)"},
+    {1,
+     "dim t <= 6; input x : f16[t, 16]; input u : f16[t, 16]; m = lt(x, u); output y = where(m, x, "
+     "value = 2); p = pow(u, value = 1.5); c = clamp(p, min = 0, max = 4); output z = geglu(c, x)"},
+    {1,
+     "input x : i32[5, 8]; input u : i32[5, 8]; a = eq(x, u); b = ne(x, value = 3); c = le(x, u); "
+     "d = gt(x, u); e = ge(a, b); f = where(c, e, d); output y = where(f, x, u)"},
     {1, "input x : f8e4m3[4, 16]; input u : f8e5m2[4, 16]; output y = add(x, u, dtype = f32)"},
     {1, "input x : f32[700]; a = relu(x); output y = add(a, x); output z = mul(a, y)"},
     // Conversions and movement.

@@ -87,6 +87,58 @@ TEST_CASE("floats of 16 bits take a shorter silu and gelu, integers and others d
   }
 }
 
+TEST_CASE("comparisons give 0 or 1 as an integer, or as a float where that is asked for") {
+  std::string error;
+  const auto body = ir::parse_body(
+      "t0 = gt(%0, value=0.5) : u8; t1 = where(t0, %0, value=-2) : bf16; "
+      "t2 = le(t1, %1) : f32; t3 = clamp(t2, value=0, value=2) : f32",
+      error);
+  REQUIRE(body);
+  const ir::BodyParam floats{*body, {{Spread::Full, DType::BF16}, {Spread::Full, DType::F32}}};
+  CHECK(ir::check_body(floats).empty());
+  CHECK(flat(codegen::apply_member(floats)) ==
+        "static MACO_FN float apply(float v0, float v1) { i32 t0 = fn::gt(v0, 0.5f); "
+        "float t1 = round_to<bf16>(fn::where(t0, v0, -2.0f)); float t2 = fn::le(t1, v1); "
+        "return fn::clamp(t2, 0.0f, 2.0f); } ");
+  const auto bytes =
+      ir::parse_body("t0 = eq(%0, value=1) : u8; t1 = where(t0, %0, %0) : u8", error);
+  REQUIRE(bytes);
+  CHECK(flat(codegen::apply_member({*bytes, {{Spread::Full, DType::U8}}})) ==
+        "static MACO_FN i32 apply(i32 v0) { i32 t0 = fn::eq(v0, 1); "
+        "return fn::where(t0, v0, v0); } ");
+  const auto why = [&](const char* text, const std::vector<DType>& types) {
+    const auto parsed = ir::parse_body(text, error);
+    REQUIRE(parsed);
+    return ir::check_body(*parsed, types);
+  };
+  CHECK(why("t0 = eq(%0, %1) : u8", {DType::U8, DType::U8}).empty());
+  CHECK(why("t0 = eq(%0, %1) : u8", {DType::I32, DType::U8}) ==
+        "'eq' cannot mix i32 and u8; cast one of them");
+  CHECK(why("t0 = where(%0, %1, %1) : i32", {DType::I32, DType::I32}) ==
+        "the condition of 'where' is u8, not i32; write ne(condition, value = 0)");
+  CHECK(why("t0 = where(value=1, %0, %0) : i32", {DType::I32}) ==
+        "the condition of 'where' is u8, not a number");
+  CHECK(why("t0 = where(%0, %1, value=0.5) : i32", {DType::U8, DType::I32}) ==
+        "0.5 is not an integer, but 'where' computes in i32 here");
+  CHECK(why("t0 = div(%0, %0) : i32", {DType::I32}) ==
+        "'div' is not defined for i32; cast it to a float type first");
+}
+
+TEST_CASE("powers that are products are written so") {
+  std::string error;
+  const auto body = ir::parse_body(
+      "t0 = pow(%0, value=2) : f32; t1 = pow(t0, value=-1) : f32; t2 = pow(t1, value=0.5) : f32; "
+      "t3 = pow(t2, %0) : f32; t4 = geglu(t3, %0) : f32; t5 = geglu_tanh(t4, %0) : bf16; "
+      "t6 = copy(t5) : f32",
+      error);
+  REQUIRE(body);
+  CHECK(flat(codegen::apply_member({*body, {{Spread::Full, DType::F32}}})) ==
+        "static MACO_FN float apply(float v0) { float t0 = fn::power<2>(v0); "
+        "float t1 = fn::power<-1>(t0); float t2 = fn::pow(t1, 0.5f); float t3 = fn::pow(t2, v0); "
+        "float t4 = fn::mul(fn::gelu(t3), v0); "
+        "float t5 = round_to<bf16>(fn::mul(fn::near_gelu_tanh(t4), v0)); return t5; } ");
+}
+
 TEST_CASE("an epilogue rounds what was stored before fusion, and nothing else") {
   std::string error;
   // Bias and activation in f32, then the product's own dtype.

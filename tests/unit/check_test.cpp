@@ -149,6 +149,31 @@ TEST_CASE("the checker knows an argmax and obeys rtol", "[check]") {
              Contains("'y' on rank 1: relative error"));
 }
 
+TEST_CASE("a comparison may fall either way where what is compared was rounded", "[check]") {
+  const auto ok = [](bool rounded, std::vector<double> x, std::vector<double> got) {
+    GraphMaker g;
+    const auto from = g.tensor("x", ir::TensorKind::Input, ir::DType::F32, {3});
+    const auto y = g.tensor("y", ir::TensorKind::Output, ir::DType::U8, {3});
+    ir::Attr half;
+    half.value = 0.5;
+    if (rounded) g.op("exp", {"x"}, {"e"});
+    g.op("lt", {rounded ? "e" : "x"}, {"y"}).attrs["value"] = half;
+    Reference reference(g.graph);
+    REQUIRE(reference.set(0, from, Tensor::of(ir::DType::F32, {3}, x)).ok);
+    REQUIRE(reference.run({}).ok);
+    return Checker(reference, {}).check(0, y, Tensor::of(ir::DType::U8, {3}, got)).ok;
+  };
+  const double near = std::log(0.5);
+  CHECK(ok(true, {-3, near + 1e-6, 2}, {1, 1, 0}));
+  CHECK(ok(true, {-3, near - 1e-6, 2}, {1, 0, 0}));
+  CHECK_FALSE(ok(true, {-3, near + 1e-3, 2}, {1, 1, 0}));
+  CHECK_FALSE(ok(true, {-3, near + 1e-6, 2}, {1, 2, 0}));
+  CHECK_FALSE(ok(true, {-3, INFINITY, 2}, {1, 1, 0}));
+  // What is bound is the same everywhere.
+  CHECK(ok(false, {0.25, 0.5, 1}, {1, 0, 0}));
+  CHECK_FALSE(ok(false, {0.25, 0.5, 1}, {1, 1, 0}));
+}
+
 TEST_CASE("a sum round a ring is rounded at each rank", "[check]") {
   GraphMaker g(33);
   for (const auto& [name, type] : {std::pair{"x", ir::DType::BF16}, {"w", ir::DType::F32}})

@@ -214,7 +214,7 @@ TEST_CASE("a scalar may lie in memory, and one out of its range stops a launch b
     const int32_t good = 1, bad = 10, worse = -10;
     const auto enqueue = [&](int launch, const int32_t* at) {
       write_inputs(*session, launch);
-      return session->enqueue({}, {{"at", {at, at}}}, {});
+      return session->enqueue({}, {{"at", {{at, at}}}}, {});
     };
     launch_and_check(*session, 0);
     for (int launch = 1; launch < 4; ++launch) {
@@ -245,7 +245,7 @@ TEST_CASE("a value that the kernel wasn't compiled for stops a launch before it 
   auto session = open({}, test::cpu_kernel("f(0, v[0], -9, 9)", "f(0, v[0] * 2, -9, 9)"));
   write_inputs(*session, 0);
   const int32_t at = -5;
-  REQUIRE(session->enqueue({}, {{"at", {&at, &at}}}, {}));
+  REQUIRE(session->enqueue({}, {{"at", {{&at, &at}}}}, {}));
   CHECK_THAT(session->wait().message,
              Contains("rank 1: 'at' is -10, but the kernel was compiled for -9 to 9"));
 }
@@ -261,14 +261,14 @@ TEST_CASE("values that have no room in shared memory are in each state") {
   auto session = open({}, kernel);
   for (int32_t at : {1, 0}) {
     write_inputs(*session, at);
-    REQUIRE(session->enqueue({}, {{"at", {&at, &at}}}, {}));
+    REQUIRE(session->enqueue({}, {{"at", {{&at, &at}}}}, {}));
     const Status status = session->wait();
     INFO(status.message);
     REQUIRE(status.ok);
     CHECK(tensor(*session, 0, Q) == x_of(1, at));
   }
   const int32_t wrong = 5;
-  REQUIRE(session->enqueue({}, {{"at", {&wrong, &wrong}}}, {}));
+  REQUIRE(session->enqueue({}, {{"at", {{&wrong, &wrong}}}}, {}));
   CHECK_THAT(session->wait().message, Contains("op 'take': index 5 is outside [0, 2)"));
 }
 
@@ -334,6 +334,21 @@ TEST_CASE("launches number themselves, and none goes on behind one that stopped"
   CHECK((state.refused == 1 && state.epoch == 1 && state.left == 5));
   CHECK((report.kind == kBadVariable && report.event == 0 && report.index == 10));
   CHECK(report.epoch == 2);
+  // Of 64 bits all count, and negative ones count from the end if they are to.
+  const auto wide = [&](int64_t number, bool from_end) {
+    report = {};
+    state.refused = 0;
+    state.left = 5;
+    go({&number, 0, 8, from_end});
+    return state.refused == 0;
+  };
+  CHECK(wide(9, false));
+  CHECK(!wide((int64_t{1} << 32) + 4, false));
+  CHECK((report.kind == kBadVariable && report.index == (int64_t{1} << 32) + 4));
+  CHECK(wide(-1, true));
+  CHECK(wide(-1, false));
+  CHECK(!wide(-30, true));
+  CHECK((report.kind == kBadVariable && report.index == -20));
   // Another role has a state of its own, and leaves the report to the first.
   report = {};
   states[2].left = 1;

@@ -60,6 +60,11 @@ inline float shuffle_xor(float v, int mask) { return shuffle_from(v, consumer_th
 inline i32 shuffle_xor(i32 v, int mask) { return shuffle_from(v, consumer_thread() ^ mask); }
 
 inline float fexp(float x) { return std::exp(x); }
+inline float flog(float x) { return std::log(x); }
+inline float fsin(float x) { return std::sin(x); }
+inline float fcos(float x) { return std::cos(x); }
+inline float ferf(float x) { return std::erf(x); }
+inline float fpow(float a, float b) { return std::pow(a, b); }
 inline float fexp2(float x) { return std::exp2(x); }
 inline float fmax(float a, float b) { return std::fmax(a, b); }
 inline float ftanh(float x) { return std::tanh(x); }
@@ -72,6 +77,7 @@ inline float fadd(float a, float b) { return a + b; }
 inline float fsub(float a, float b) { return a - b; }
 inline float fmul(float a, float b) { return a * b; }
 inline float fdiv(float a, float b) { return a / b; }
+inline float fsqrt(float x) { return std::sqrt(x); }
 inline float finverse(float b) { return 1.0f / b; }
 inline float ftop(float a, float b) { return a != a ? a : (a > b ? a : b); }
 inline float warp_top(float value) {

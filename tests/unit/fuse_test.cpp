@@ -108,6 +108,25 @@ TEST_CASE("elementwise ops behind a matmul become its epilogue") {
   CHECK(residual.inputs("y") == "r w h");
 }
 
+TEST_CASE("comparisons and choices fuse like the others") {
+  const Outcome o =
+      passed(kInputs + "m = gt(x, value = 0)\nh = sqrt(x)\noutput y = where(m, h, u)");
+  CHECK(o.ops() == 1);
+  CHECK(o.made("y") ==
+        "fused: t0 = gt(%0, value=0) : u8; t1 = sqrt(%0) : bf16; t2 = where(t0, t1, %1) : bf16");
+  const Outcome p = passed(
+      kInputs + "p = matmul(x, w)\nm = lt(p, value = 0)\noutput y = where(m, p, value = -1)");
+  CHECK(p.ops() == 1);
+  CHECK(p.made("y") ==
+        "matmul: t0 = copy(%0) : bf16; t1 = lt(t0, value=0) : u8; "
+        "t2 = where(t1, t0, value=-1) : bf16");
+  const Outcome q =
+      passed(kInputs + "p = matmul(x, w)\nd = div(p, b)\noutput y = clamp(d, min = 0)");
+  CHECK(q.ops() == 1);
+  CHECK(q.made("y") ==
+        "matmul: t0 = copy(%0) : bf16; t1 = div(t0, %1) : bf16; t2 = maximum(t1, value=0) : bf16");
+}
+
 TEST_CASE("a state's value is the one at the place of reading") {
   // 'old' must be computed before s changes.
   const Outcome o = passed(kInputs + "old = relu(s)\ns = copy(x)\noutput y = add(old, u)");

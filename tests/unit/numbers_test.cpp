@@ -165,6 +165,28 @@ TEST_CASE("element functions treat NaN as NumPy does and integers wrap") {
   CHECK(fn::add(2147483647, 1) == -2147483647 - 1);
   CHECK(fn::mul(65536, 65536) == 0);
   CHECK(fn::sub(-2147483647 - 1, 1) == 2147483647);
+  CHECK(fn::neg(-2147483647 - 1) == -2147483647 - 1);
+  CHECK(fn::abs(-2147483647 - 1) == -2147483647 - 1);
+  CHECK((fn::abs(-7) == 7 && fn::neg(7) == -7));
+}
+
+TEST_CASE("comparisons, bounds and choices are IEEE's") {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const float x : {nan, 1.0f}) {
+    CHECK((fn::eq(x, nan) == 0 && fn::ne(x, nan) == 1));
+    CHECK(
+        (fn::lt(x, nan) == 0 && fn::le(x, nan) == 0 && fn::gt(x, nan) == 0 && fn::ge(nan, x) == 0));
+  }
+  CHECK((fn::eq(0.0f, -0.0f) == 1 && fn::lt(-0.0f, 0.0f) == 0 && fn::le(0.0f, -0.0f) == 1));
+  CHECK((fn::lt(16777216, 16777217) == 1 && fn::ge(3, 3) == 1 && fn::gt(3, 3) == 0));
+  CHECK(std::isnan(fn::clamp(nan, 0.0f, 1.0f)));
+  CHECK((fn::clamp(-1.0f, 0.0f, 1.0f) == 0.0f && fn::clamp(7.0f, 3.0f, 1.0f) == 1.0f));
+  CHECK((fn::where(255, 1.0f, nan) == 1.0f && fn::where(0, nan, 2.0f) == 2.0f));
+  CHECK((std::signbit(fn::neg(0.0f)) && !std::signbit(fn::abs(-0.0f))));
+  CHECK((fn::pow(nan, 0.0f) == 1.0f && fn::pow(1.0f, nan) == 1.0f));
+  CHECK((std::isnan(fn::pow(-2.0f, 0.5f)) && fn::pow(-2.0f, 3.0f) == -8.0f));
+  CHECK((fn::power<-1>(-0.0f) == -std::numeric_limits<float>::infinity() &&
+         fn::power<3>(-2.0f) == -8.0f && fn::power<4>(3.0f) == 81.0f));
 }
 
 // All exponents and both signs with mantissas of all kinds, and a close look at where results are
@@ -226,6 +248,24 @@ TEST_CASE("element functions keep their digits over the whole range of f32") {
       "exp", 3e-7, [](float x) { return fn::exp(x); }, [](double x) { return std::exp(x); });
   check_function(
       "tanh", 3e-7, [](float x) { return fn::tanh(x); }, [](double x) { return std::tanh(x); });
+  check_function(
+      "log", 3e-7, [](float x) { return fn::log(x); }, [](double x) { return std::log(x); });
+  check_function(
+      "sqrt", 6e-8, [](float x) { return fn::sqrt(x); }, [](double x) { return std::sqrt(x); });
+  check_function(
+      "rsqrt", 1.8e-7, [](float x) { return fn::rsqrt(x); },
+      [](double x) { return 1 / std::sqrt(x); });
+  check_function(
+      "sin", 3e-7, [](float x) { return fn::sin(x); }, [](double x) { return std::sin(x); });
+  check_function(
+      "cos", 3e-7, [](float x) { return fn::cos(x); }, [](double x) { return std::cos(x); });
+  check_function(
+      "erf", 3e-7, [](float x) { return fn::erf(x); }, [](double x) { return std::erf(x); });
+  check_function(
+      "pow", 5e-7, [](float x) { return fn::pow(x, 1.7f); },
+      [](double x) { return std::pow(x, double{1.7f}); });
+  check_function(
+      "inverse", 6e-8, [](float x) { return fn::power<-1>(x); }, [](double x) { return 1 / x; });
   check_function(
       "sigmoid", 4e-7, [](float x) { return fn::sigmoid(x); },
       [](double x) { return 1 / (1 + std::exp(-x)); });

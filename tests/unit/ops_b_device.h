@@ -380,7 +380,48 @@ void check_rope(i64 rows, i64 position) {
   INFO("rows " << rows << " position " << position << " D " << C::D);
   CHECK(error_of(y, expected) < bound_of<typename C::Y>());
 }
+// Cosines and sines of kCols columns: 2 and 3 where a position has row 0, one more each row.
+template <class C_, class T_, i64 kCols>
+struct Tabled : C_ {
+  using T = T_;
+  using limit = Value<2>;
+  static constexpr i64 table_cols = kCols;
+};
+template <class C>
+void check_tables(i64 rows, i64 position, i64 limit) {
+  Tensor<typename C::X> x(rows * C::x_cols, 5);
+  Tensor<typename C::Y> y(rows * C::H * C::D);
+  Tensor<typename C::T> cosines(limit * C::table_cols, 7), sines(limit * C::table_cols, 8);
+  Tensor<i32> positions(rows);
+  for (i64 r = 0; r < rows; ++r)
+    positions.v[static_cast<size_t>(r)] = static_cast<i32>(position + r);
+  std::vector<void*> operands = {x.data(), cosines.data(), sines.data()};
+  if (C::from_positions) operands.push_back(positions.data());
+  operands.push_back(y.data());
+  run_rows(rows, C::BR, operands, {position, limit},
+           [](auto& ctx, auto args, u32 t) { ops::rope_tables<C>(ctx, args, t); });
+  std::vector<double> expected(static_cast<size_t>(rows * C::H * C::D));
+  for (i64 r = 0; r < rows; ++r)
+    for (i64 h = 0; h < C::H; ++h)
+      for (i64 i = 0; i < C::D / 2; ++i) {
+        const i64 first = C::interleaved ? 2 * i : i,
+                  second = C::interleaved ? 2 * i + 1 : i + C::D / 2,
+                  at = r * C::x_cols + C::x_begin + h * C::D, to = (r * C::H + h) * C::D,
+                  row = (position + r) * C::table_cols;
+        const bool each = C::table_cols == C::D;
+        const double a = x[at + first], b = x[at + second];
+        const i64 c0 = row + (each ? first : i), c1 = row + (each ? second : i);
+        expected[static_cast<size_t>(to + first)] = a * cosines[c0] - b * sines[c0];
+        expected[static_cast<size_t>(to + second)] = b * cosines[c1] + a * sines[c1];
+      }
+  INFO("rows " << rows << " position " << position << " D " << C::D);
+  CHECK(error_of(y, expected) < bound_of<typename C::Y>());
+}
 inline void check_ropes() {
+  check_tables<Tabled<Rope<f32, 3, 128, false, false>, f32, 128>>(3, 2, 5);
+  check_tables<Tabled<Rope<bf16, 2, 64, true, true, 8>, f32, 64>>(4, 1, 9);
+  check_tables<Tabled<Rope<f16, 5, 6, true, false>, f16, 3>>(3, 0, 3);
+  check_tables<Tabled<Rope<bf16, 32, 64, false, true, 8>, bf16, 32>>(5, 100, 200);
   check_rope<Rope<f32, 3, 128, false, false>>(3, 0);
   check_rope<Rope<f32, 1, 64, true, false>>(5, 131072);
   check_rope<Rope<f32, 5, 2, false, true>>(3, 1000000);
@@ -566,8 +607,10 @@ struct StepOf {
                        q_cols = v_begin + HKV * D + 2, k_cols = q_cols, v_cols = q_cols;
   static constexpr bool boxes = false, causal = kCausal, turned = kTurned,
                         interleaved = D_ % 16 == 0, q_normed = kNormed, k_normed = kNormed,
-                        stored = false, q_packets = false, k_packets = false, v_packets = false,
-                        y_packets = false, parts_packets = false;
+                        stored = false, tabled = false, q_packets = false, k_packets = false,
+                        v_packets = false, y_packets = false, parts_packets = false;
+  using T = f32;
+  static constexpr i64 table_cols = 0;
   static constexpr double scale = 0.3, q_eps = 1e-3, k_eps = 1e-2;
   static double frequency(i64 pair) {
     return std::pow(10000.0, -2.0 * static_cast<double>(pair) / static_cast<double>(D));
@@ -585,6 +628,12 @@ template <class C>
 struct StepInPackets : C {
   static constexpr bool q_packets = true, k_packets = true, v_packets = true, y_packets = true,
                         parts_packets = true;
+};
+// The same angles, of which cosines and sines stand in tables of kCols columns.
+template <class C, i64 kCols>
+struct StepByTables : C {
+  static constexpr bool tabled = true;
+  static constexpr i64 table_cols = kCols;
 };
 // A head as it is prepared, each step rounded.
 template <class C, class T>
@@ -624,6 +673,16 @@ void check_step(i64 rows, i64 length, bool odd = false) {
                                  qkv.data(),    keys.data(),
                                  values.data(), C::splits > 1 ? parts.data() : y.data(),
                                  new_k.data(),  new_v.data()};
+  Tensor<f32> cosines((position + rows) * C::table_cols), sines(cosines);
+  for (i64 r = 0; r < position + rows; ++r)
+    for (i64 c = 0; c < C::table_cols; ++c) {
+      const bool each = C::table_cols == C::D;
+      const i64 pair = !each ? c : C::interleaved ? c / 2 : c % (C::D / 2);
+      const double angle = static_cast<double>(r) * C::frequency(pair);
+      cosines.v[static_cast<size_t>(r * C::table_cols + c)] = static_cast<f32>(std::cos(angle));
+      sines.v[static_cast<size_t>(r * C::table_cols + c)] = static_cast<f32>(std::sin(angle));
+    }
+  if (C::tabled) operands.insert(operands.end(), {cosines.data(), sines.data()});
   if (C::q_normed) operands.insert(operands.end(), {qw.data(), kw.data()});
   auto qkv_words = in_packets(qkv), y_words = in_packets(y);
   auto part_words = in_packets(parts);
@@ -704,6 +763,8 @@ inline void check_steps() {
   check_step<StepOf<bf16, 8, 2, 64, 4, 4, 1, true, true, false>>(4, 50, true);
   check_step<StepOf<bf16, 8, 2, 128, 4, 2, 2, true, true, true>>(3, 400);  // eight rows of a tile
   check_step<StepOf<f16, 6, 2, 72, 3, 2, 1, true, true, false>>(3, 200);
+  check_step<StepByTables<StepOf<bf16, 8, 2, 64, 4, 1, 1, true, true, true>, 64>>(1, 300);
+  check_step<StepByTables<StepOf<f16, 6, 2, 72, 3, 2, 1, true, true, false>, 36>>(3, 200);
   check_step<StepInPackets<StepOf<bf16, 8, 2, 64, 4, 1, 1, true, true, true>>>(1, 300);
   check_step<StepInPackets<StepOf<bf16, 4, 4, 40, 1, 16, 1, false, false, true>>>(3, 129);
   check_step<StepInPackets<StepOf<bf16, 6, 2, 72, 3, 5, 3, true, true, false>>>(7, 700);

@@ -335,6 +335,16 @@ TEST_CASE("tiles of ops over rows cut the result exactly") {
     rope.tile(target);
     CHECK(rope.result_is_cut_exactly());
     CHECK(rope.reads_all(1));
+    OneOp tables("rope",
+                 {{DType::F32, shape({m, 6 * n})},
+                  {DType::I32, shape({m})},
+                  {DType::BF16, shape({9, 6})},
+                  {DType::BF16, shape({9, 6})}},
+                 {{"head_dim", Expr(6)}});
+    REQUIRE(tables.inferred);
+    tables.tile(target);
+    CHECK(tables.result_is_cut_exactly());
+    for (int input = 1; input < 4; ++input) CHECK(tables.reads_all(input));
     const int64_t d = pick({1, 64, 80, 2048}), heads = pick({1, 2, 6}), keys = pick({1, 31, 200});
     OneOp attention("attention",
                     {{DType::F32, shape({m, 2 * heads * d})},
@@ -394,6 +404,34 @@ TEST_CASE("shapes and types are refused with the reason") {
   CHECK(refused(OneOp("rope", {{DType::F32, shape({4, 9})}},
                       {{"head_dim", Expr(3)}, {"position", Expr(0)}})) ==
         "'head_dim' of 'rope' must be even and at least 2, not 3");
+  const auto turned = [](DType cosines, const ir::Shape& rows, const ir::Shape& others,
+                         std::map<std::string, ir::AttrValue> all) {
+    all.emplace("head_dim", Expr(8));
+    return OneOp("rope", {{DType::F32, shape({4, 8})}, {cosines, rows}, {DType::F32, others}}, all,
+                 {ir::Dim{"n", 1, 17, {}}});
+  };
+  CHECK(refused(turned(DType::I32, shape({9, 8}), shape({9, 8}), {{"position", Expr(0)}})) ==
+        "'rope' takes floats, but 'in1' is i32");
+  CHECK(refused(turned(DType::BF16, shape({9, 8}), shape({9, 8}), {{"position", Expr(0)}})) ==
+        "'rope' takes cosines and sines of one type and shape, but in1[9,8] and in2[9,8] differ");
+  CHECK(refused(turned(DType::F32, shape({9, 8}), shape({9, 4}), {{"position", Expr(0)}})) ==
+        "'rope' takes cosines and sines of one type and shape, but in1[9,8] and in2[9,4] differ");
+  CHECK(refused(turned(DType::F32, shape({9, 6}), shape({9, 6}), {{"position", Expr(0)}})) ==
+        "'rope' of heads of 8 takes cosines of 4 or 8 columns, a row for each position, but "
+        "in1[9,6] has [9,6]");
+  CHECK(refused(turned(DType::F32, shape({9, 8}), shape({9, 8}),
+                       {{"position", Expr(0)}, {"theta", 100.0}})) ==
+        "'theta' says how 'rope' works out angles, but their cosines and sines are operands here");
+  CHECK(refused(turned(DType::F32, shape({9, 8}), shape({9, 8}), {{"position", Expr(6)}})) ==
+        "positions [6, 10) end at up to 10, but in1[9,8] has 9 rows");
+  CHECK(
+      refused(turned(DType::F32, shape({20, 4}), shape({20, 4}), {{"position", Expr::var("n")}})) ==
+      "positions [n, n + 4) end at up to 21, but in1[20,4] has 20 rows");
+  CHECK(refused(turned(DType::F32, shape({20, 4}), shape({20, 4}),
+                       {{"position", Expr::var("n") - Expr(2)}})) ==
+        "'position' is 'n - 2', which may be negative, but in1[20,4] has no such rows");
+  CHECK(
+      turned(DType::F32, shape({21, 4}), shape({21, 4}), {{"position", Expr::var("n")}}).inferred);
   const auto attention = [](int64_t q, int64_t kv, Expr length) {
     return OneOp(
         "attention",

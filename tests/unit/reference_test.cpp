@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <optional>
 
 #include "runtime/reference/numbers.h"
 #include "runtime/reference/parallel.h"
@@ -193,6 +194,75 @@ TEST_CASE("elementwise ops", "[reference]") {
   CHECK(OneOp("relu", {i32({2}, {-3, 3})}, DType::I32, {2}).run() == Doubles{0, 3});
 }
 
+TEST_CASE("functions, quotients and powers", "[reference]") {
+  const auto of = [](const char* kind, const Doubles& v) {
+    return OneOp(kind, {f32({static_cast<int64_t>(v.size())}, v)}, DType::F32,
+                 {static_cast<int64_t>(v.size())})
+        .run();
+  };
+  check_near(of("sqrt", {4, 2}), {2, 1.4142135624});
+  check_near(of("rsqrt", {4, 2}), {0.5, 0.7071067812});
+  check_near(of("log", {1, 10}), {0, 2.3025850930});
+  check_near(of("sin", {1, 1e10}), {0.8414709848, -0.4875060251});
+  check_near(of("cos", {1, 1e10}), {0.5403023059, 0.8731196227});
+  check_near(of("erf", {1, -0.5}), {0.8427007929, -0.5204998778});
+  CHECK(of("neg", {1, -2}) == Doubles{-1, 2});
+  CHECK(of("abs", {1, -2}) == Doubles{1, 2});
+  CHECK(std::isnan(of("sqrt", {-1})[0]));
+  CHECK(std::isnan(of("log", {-1})[0]));
+  CHECK(of("log", {0}) == Doubles{-INFINITY});
+  CHECK(of("rsqrt", {0}) == Doubles{INFINITY});
+  CHECK(OneOp("neg", {i32({2}, {-2147483648.0, 5})}, DType::I32, {2}).run() ==
+        Doubles{-2147483648.0, -5});
+  CHECK(OneOp("abs", {i32({2}, {-2147483648.0, -5})}, DType::I32, {2}).run() ==
+        Doubles{-2147483648.0, 5});
+  check_near(OneOp("div", {f32({2}, {1, 5}), f32({2}, {4, 3})}, DType::F32, {2}).run(),
+             {0.25, 1.6666666667});
+  check_near(OneOp("pow", {f32({2}, {2, 9}), f32({2}, {-3, 0.5})}, DType::F32, {2}).run(),
+             {0.125, 3});
+  CHECK(OneOp("pow", {f32({1}, {NAN})}, DType::F32, {1}).with("value", number(0)).run() ==
+        Doubles{1});
+  check_near(OneOp("geglu", {f32({1}, {1}), f32({1}, {3})}, DType::F32, {1}).run(), {2.5240340338});
+  check_near(OneOp("geglu", {f32({1}, {1}), f32({1}, {3})}, DType::F32, {1})
+                 .with("approximate", attr(std::string("tanh")))
+                 .run(),
+             {2.5235759718});
+}
+
+TEST_CASE("comparisons, bounds and choices", "[reference]") {
+  const Doubles v = {1, 2, 3, NAN};
+  const auto against = [&](const char* kind) {
+    return OneOp(kind, {f32({4}, v)}, DType::U8, {4}).with("value", number(2)).run();
+  };
+  CHECK(against("eq") == Doubles{0, 1, 0, 0});
+  CHECK(against("ne") == Doubles{1, 0, 1, 1});
+  CHECK(against("lt") == Doubles{1, 0, 0, 0});
+  CHECK(against("le") == Doubles{1, 1, 0, 0});
+  CHECK(against("gt") == Doubles{0, 0, 1, 0});
+  CHECK(against("ge") == Doubles{0, 1, 1, 0});
+  CHECK(OneOp("lt", {i32({2, 2}, {16777217, 1, 2, 3}), i32({2}, {16777216, 3})}, DType::F32, {2, 2})
+            .run() == Doubles{0, 1, 1, 0});
+  const auto clamped = [&](const Doubles& x, std::optional<double> min, std::optional<double> max) {
+    OneOp op("clamp", {f32({static_cast<int64_t>(x.size())}, x)}, DType::F32,
+             {static_cast<int64_t>(x.size())});
+    if (min) op.with("min", attr(*min));
+    if (max) op.with("max", attr(*max));
+    return op.run();
+  };
+  CHECK(clamped({-3, 0.5, 3}, -1.0, 2.0) == Doubles{-1, 0.5, 2});
+  CHECK(clamped({-3, 0.5, 3}, {}, 2.0) == Doubles{-3, 0.5, 2});
+  CHECK(clamped({-3, 0.5, 3}, 2.0, -1.0) == Doubles{-1, -1, -1});
+  CHECK(std::isnan(clamped({NAN}, 0.0, 1.0)[0]));
+  CHECK(OneOp("clamp", {i32({2}, {-5, 5})}, DType::I32, {2}).with("min", number(-2)).run() ==
+        Doubles{-2, 5});
+  const Tensor mask = Tensor::of(DType::U8, {3}, {0, 1, 255});
+  CHECK(OneOp("where", {mask, f32({3}, {1, 2, 3}), f32({3}, {4, 5, 6})}, DType::F32, {3}).run() ==
+        Doubles{4, 2, 3});
+  CHECK(OneOp("where", {mask, i32({3}, {1, 2, 3})}, DType::I32, {3})
+            .with("value", number(-7))
+            .run() == Doubles{-7, 2, 3});
+}
+
 TEST_CASE("norms and softmax", "[reference]") {
   check_near(OneOp("rmsnorm", {f32({1, 2}, {3, 4}), f32({2}, {1, 2})}, DType::F32, {1, 2})
                  .with("eps", attr(0.0))
@@ -222,6 +292,27 @@ TEST_CASE("rope turns pairs by position", "[reference]") {
                  .with("interleaved", attr(true))
                  .run(),
              {c - 2 * s, 2 * c + s, 3 * c2 - 4 * s2, 4 * c2 + 3 * s2});
+}
+
+TEST_CASE("rope looks cosines and sines up", "[reference]") {
+  const Tensor x = f32({1, 4}, {1, 2, 3, 4});
+  const Tensor cosines = f32({2, 4}, {0, 0, 0, 0, 1, 2, 3, 4}),
+               sines = f32({2, 4}, {0, 0, 0, 0, 5, 6, 7, 8});
+  check_near(OneOp("rope", {x, cosines, sines}, DType::F32, {1, 4})
+                 .with("head_dim", number(4))
+                 .with("position", number(1))
+                 .run(),
+             {1 * 1 - 3 * 5, 2 * 2 - 4 * 6, 3 * 3 + 1 * 7, 4 * 4 + 2 * 8});
+  check_near(OneOp("rope", {x, i32({1}, {1}), cosines, sines}, DType::F32, {1, 4})
+                 .with("head_dim", number(4))
+                 .with("interleaved", attr(true))
+                 .run(),
+             {1 * 1 - 2 * 5, 2 * 2 + 1 * 6, 3 * 3 - 4 * 7, 4 * 4 + 3 * 8});
+  check_near(OneOp("rope", {x, f32({1, 2}, {1, 2}), f32({1, 2}, {5, 6})}, DType::F32, {1, 4})
+                 .with("head_dim", number(4))
+                 .with("position", number(0))
+                 .run(),
+             {1 * 1 - 3 * 5, 2 * 2 - 4 * 6, 3 * 1 + 1 * 5, 4 * 2 + 2 * 6});
 }
 
 TEST_CASE("rope's scaling stretches slow turns only", "[reference]") {

@@ -105,23 +105,23 @@ TEST_CASE("dims and scalars are listed in their order, some by their addresses")
     const Status status = list_variables(m, values, addresses, rank, {0, 2}, list);
     return status.message;
   };
-  CHECK(listed({{"tokens", 7}}, {{"pos", {&pos[0], &pos[1]}}}, 1) == "");
+  CHECK(listed({{"tokens", 7}}, {{"pos", {{&pos[0], &pos[1]}}}}, 1) == "");
   REQUIRE(list.size() == 2);
   CHECK((list[0].at == nullptr && list[0].value == 7 && list[1].at == &pos[1]));
-  CHECK(listed({{"pos", 9}}, {{"tokens", {&pos[0], &pos[1]}}}, 0) == "");
+  CHECK(listed({{"pos", 9}}, {{"tokens", {{&pos[0], &pos[1]}}}}, 0) == "");
   REQUIRE(list.size() == 2);
   CHECK((list[0].at == &pos[0] && list[1].at == nullptr && list[1].value == 9));
 
-  CHECK(listed({{"pos", 9}}, {{"token", {&pos[0], &pos[1]}}}, 0) ==
+  CHECK(listed({{"pos", 9}}, {{"token", {{&pos[0], &pos[1]}}}}, 0) ==
         "'token' is no dim or scalar of 'example': it has 'tokens', 'pos'");
-  CHECK(listed({}, {{"tokens", {&pos[0], &pos[1]}}}, 0) ==
+  CHECK(listed({}, {{"tokens", {{&pos[0], &pos[1]}}}}, 0) ==
         "scalar 'pos' has no value; it takes one from 0 to 4095");
-  CHECK(listed({{"tokens", 65}}, {{"pos", {&pos[0], &pos[1]}}}, 0) ==
+  CHECK(listed({{"tokens", 65}}, {{"pos", {{&pos[0], &pos[1]}}}}, 0) ==
         "dim 'tokens' is 65, but must be from 1 to 64");
-  CHECK(listed({}, {{"pos", {&pos[0]}}}, 0) == "'pos' has 1 addresses for 2 ranks");
-  CHECK_THAT(listed({}, {{"pos", {&pos[0], nullptr}}}, 1), Contains("'pos' of rank 1 is at"));
+  CHECK(listed({}, {{"pos", {{&pos[0]}}}}, 0) == "'pos' has 1 addresses for 2 ranks");
+  CHECK_THAT(listed({}, {{"pos", {{&pos[0], nullptr}}}}, 1), Contains("'pos' of rank 1 is at"));
   const auto* odd = reinterpret_cast<const int32_t*>(reinterpret_cast<const char*>(pos) + 2);
-  CHECK_THAT(listed({}, {{"pos", {odd, &pos[1]}}}, 0),
+  CHECK_THAT(listed({}, {{"pos", {{odd, &pos[1]}}}}, 0),
              Contains("which is no address of a 32-bit integer"));
 }
 
@@ -136,7 +136,7 @@ TEST_CASE("what a launch with dims and scalars in memory takes has an end") {
   std::vector<LaunchVariable> list;
   const int32_t pos = 0;
   CHECK(list_variables(m, {{"pos", 0}}, {}, 0, {}, list).ok);
-  CHECK_THAT(list_variables(m, {}, {{"pos", {&pos, &pos}}}, 0, {0, 2}, list).message,
+  CHECK_THAT(list_variables(m, {}, {{"pos", {{&pos, &pos}}}}, 0, {0, 2}, list).message,
              Contains("at most 128"));
 }
 

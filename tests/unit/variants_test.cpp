@@ -157,7 +157,7 @@ TEST_CASE("each launch runs the first variant whose condition holds") {
   CHECK(session->ended(all).ok);
   CHECK(!all);
   const int32_t n = 1;
-  CHECK(session->enqueue({{"k", 3}}, {{"n", {&n, &n}}}, {}).message ==
+  CHECK(session->enqueue({{"k", 3}}, {{"n", {{&n, &n}}}}, {}).message ==
         "'n' says which SMs do what ('sm_roles'): it has to be a number, not in memory");
 }
 

@@ -8,6 +8,9 @@
 
 // Of the C library. <cmath> would be a fifth of the time that a small kernel takes to compile.
 extern "C" void sincosf(float x, float* sine, float* cosine) noexcept;
+// Under names of their own: where compilers see both of one number, they make one call of two.
+extern "C" float maco_sinf(float x) noexcept __asm__("sinf");
+extern "C" float maco_cosf(float x) noexcept __asm__("cosf");
 
 #define MACO_FN inline
 #define MACO_OP inline
@@ -88,6 +91,11 @@ MACO_FN i32 shuffle_xor(i32 value, int) { return value; }
 // ---- arithmetic -------------------------------------------------------------
 
 MACO_FN float fexp(float x) { return __builtin_expf(x); }
+MACO_FN float flog(float x) { return __builtin_logf(x); }
+MACO_FN float fsin(float x) { return ::maco_sinf(x); }
+MACO_FN float fcos(float x) { return ::maco_cosf(x); }
+MACO_FN float ferf(float x) { return __builtin_erff(x); }
+MACO_FN float fpow(float a, float b) { return __builtin_powf(a, b); }
 MACO_FN float fexp2(float x) { return __builtin_exp2f(x); }
 MACO_FN float fmax(float a, float b) { return __builtin_fmaxf(a, b); }
 MACO_FN float ftanh(float x) { return __builtin_tanhf(x); }
@@ -101,6 +109,7 @@ MACO_FN float fadd(float a, float b) { return a + b; }
 MACO_FN float fsub(float a, float b) { return a - b; }
 MACO_FN float fmul(float a, float b) { return a * b; }
 MACO_FN float fdiv(float a, float b) { return a / b; }
+MACO_FN float fsqrt(float x) { return __builtin_sqrtf(x); }
 MACO_FN float finverse(float b) { return 1.0f / b; }
 MACO_FN float ftop(float a, float b) { return a != a ? a : (a > b ? a : b); }
 MACO_FN float warp_top(float value) { return value; }

@@ -25,6 +25,7 @@ struct StepShape : HeadGroups<C> {
   static constexpr int kRows = (int)(C::HB * C::BT);  // r: row r / HB of the tile, head r % HB
   // In the scratch memory: lines of the queries, the new keys and the new values.
   static constexpr int kAreaBytes = HeadGroups<C>::kGroups * kStepRows * kLineBytes;
+  static constexpr int kNorms = C::tabled ? 10 : 8;  // the first operand of norms
   static_assert(kRows <= kStepRows && 3 * kAreaBytes <= kScratchBytes, "the new rows have room");
 };
 
@@ -484,8 +485,18 @@ MACO_OP void attention_step_load(Context& ctx, Args args, u32 tile) {
          i += kLoaders * kLineBytes)
       prefetch(weights + i);
   };
-  if constexpr (C::q_normed) fetch(8);
-  if constexpr (C::k_normed) fetch(C::q_normed ? 9 : 8);
+  constexpr int kNorms = StepShape<C>::kNorms;
+  if constexpr (C::q_normed) fetch(kNorms);
+  if constexpr (C::k_normed) fetch(kNorms + (C::q_normed ? 1 : 0));
+  if constexpr (C::tabled) {
+    constexpr i64 kRowBytes = C::table_cols * (i64)sizeof(typename C::T);
+    for (int table = 8; table < 10; ++table) {
+      const char* first =
+          args.ptr<const char>(table) + (C::position::get(ctx) + t.first) * kRowBytes;
+      for (i64 i = loader_thread() * kLineBytes; i < t.rows * kRowBytes; i += kLoaders * kLineBytes)
+        prefetch(first + i);
+    }
+  }
   head_load<C, 3, kKeys, kStepRound>(ctx, args, t.kv_head, t.split * kKeys, C::splits * kKeys,
                                      t.old);
 }
@@ -493,11 +504,12 @@ MACO_OP void attention_step_load(Context& ctx, Args args, u32 tile) {
 // Operands q, k and v [rows, q_cols ...], of which this attention's heads begin at columns q_begin,
 // k_begin and v_begin (stored: k and v are the caches, which have the new rows already); the caches
 // [.., HKV*D]; y [rows,HQ*D], or of several splits what attention_merge takes; the new rows of keys
-// and values as they are to be appended, [rows,HKV*D]; then the weights of the norms of q and of k,
-// if they have one. C: X (of all but y), Y, rows, length (keys, new ones included), position (of
-// the first new row), HQ, HKV, D, HB (heads of a task), BT (its rows), splits, q_cols, k_cols,
-// v_cols, q_begin, k_begin, v_begin, causal, stored, turned, interleaved, q_normed, k_normed,
-// scale, q_eps, k_eps, turns(i) as of rope.
+// and values as they are to be appended, [rows,HKV*D]; if `tabled` cosines and sines as rope_tables
+// takes them; then the weights of the norms of q and of k, if they have one. C: X (of all but y and
+// the tables), Y, T (of the tables), rows, length (keys, new ones included), position (of the first
+// new row), HQ, HKV, D, HB (heads of a task), BT (its rows), splits, q_cols, k_cols, v_cols,
+// q_begin, k_begin, v_begin, causal, stored, turned, tabled, interleaved, q_normed, k_normed,
+// scale, q_eps, k_eps, table_cols as of rope_tables, turns(i) as of rope.
 template <class C>
 struct AttentionStep {
   using S = StepShape<C>;
@@ -568,6 +580,7 @@ struct AttentionStep {
     int line;
     X* also;  // where it is wanted, too, or nullptr
   };
+  static constexpr int kAngles = C::tabled ? TableRow<C>::kOf : 1;
   static MACO_FN int first_of(int pair) { return C::interleaved ? 2 * pair : pair; }
   static MACO_FN int second_of(int pair) { return C::interleaved ? 2 * pair + 1 : pair + kPairs; }
   MACO_FN void load_row(const Row& row, float (&a)[kShare], float (&b)[kShare]) {
@@ -583,13 +596,23 @@ struct AttentionStep {
   // all rows: it runs once a task, and fetching code is what takes time.
   MACO_FN void prepare(const Row& row) {
     // What doesn't depend on the row comes before the wait for it.
-    float sines[kShare] = {}, cosines[kShare] = {};
+    // Of a pair's first element, and of its second where that has its own.
+    float sines[kAngles][kShare] = {}, cosines[kAngles][kShare] = {};
     if constexpr (C::turned) {
       MACO_UNROLL
       for (int j = 0; j < kShare; ++j) {
         const int pair = warp_lane() + j * kWarpLanes;
-        if (row.turns && pair < kPairs)
-          sines_of((u64)row.position * C::turns(pair), sines[j], cosines[j]);
+        if (row.turns && pair < kPairs) {
+          if constexpr (C::tabled) {
+            MACO_UNROLL
+            for (int e = 0; e < kAngles; ++e) {
+              cosines[e][j] = TableRow<C>::load(args, 8, row.position, pair, e);
+              sines[e][j] = TableRow<C>::load(args, 9, row.position, pair, e);
+            }
+          } else {
+            sines_of((u64)row.position * C::turns(pair), sines[0][j], cosines[0][j]);
+          }
+        }
       }
     }
     [[maybe_unused]] float norm_a[kShare], norm_b[kShare];
@@ -618,8 +641,8 @@ struct AttentionStep {
         float x = a[j], y = b[j];
         if constexpr (C::turned) {
           if (row.turns) {
-            x = fsub(fmul(a[j], cosines[j]), fmul(b[j], sines[j]));
-            y = fadd(fmul(b[j], cosines[j]), fmul(a[j], sines[j]));
+            x = fsub(fmul(a[j], cosines[0][j]), fmul(b[j], sines[0][j]));
+            y = fadd(fmul(b[j], cosines[kAngles - 1][j]), fmul(a[j], sines[kAngles - 1][j]));
           }
         }
         put(row.area, row.line, first_of(pair), from_acc<X>(x));
@@ -643,8 +666,8 @@ struct AttentionStep {
     const bool appends = t.first == 0 && t.head % (C::HQ / C::HKV) == 0;
     const i64 behind = C::stored ? t.old : 0;
     const X* norms[2] = {};
-    if constexpr (C::q_normed) norms[0] = args.ptr<const X>(8);
-    if constexpr (C::k_normed) norms[1] = args.ptr<const X>(C::q_normed ? 9 : 8);
+    if constexpr (C::q_normed) norms[0] = args.ptr<const X>(S::kNorms);
+    if constexpr (C::k_normed) norms[1] = args.ptr<const X>(S::kNorms + (C::q_normed ? 1 : 0));
     for (int i = warp(); i < S::kRows + 2 * fresh; i += kWarps) {
       Row what;
       if (i < S::kRows) {

@@ -1,5 +1,5 @@
-// rope: turns pairs of elements of each head by an angle that grows with the row's position. A tile
-// is BR rows.
+// rope: turns pairs of elements of each head by an angle that grows with the row's position, or
+// whose cosine and sine stand in tables. A tile is BR rows.
 
 namespace maco::ops {
 
@@ -29,6 +29,60 @@ struct RopeShape {
   static constexpr int kBatch = (int)least(kConsumers > 1 ? 8 : 1, (C::H + kHeads - 1) / kHeads);
 };
 
+// Cosines and sines of kRun pairs, the same for both elements of a pair.
+template <class C>
+struct PositionAngles {
+  using S = RopeShape<C>;
+  float cosines[S::kRun], sines[S::kRun];
+
+  MACO_FN void find(const Args&, i64 position, int pair) {
+    MACO_UNROLL
+    for (int i = 0; i < S::kRun; ++i)
+      sines_of((u64)position * C::turns(pair + i), sines[i], cosines[i]);
+  }
+  MACO_FN float cosine(int i, int) const { return cosines[i]; }
+  MACO_FN float sine(int i, int) const { return sines[i]; }
+};
+
+// An angle's cosines and sines in row `position` of tables: of `table_cols` columns one a pair, or
+// one an element. C: T, D, interleaved, table_cols.
+template <class C>
+struct TableRow {
+  static constexpr bool kEach = C::table_cols == C::D;  // each element of a pair has its own
+  static constexpr int kOf = kEach ? 2 : 1;
+  // Of the element's own, or of the pair's.
+  static MACO_FN i64 column(int pair, int element) {
+    if (!kEach) return pair;
+    return C::interleaved ? 2 * pair + element : pair + element * (int)(C::D / 2);
+  }
+  static MACO_FN float load(const Args& args, int table, i64 position, int pair, int element) {
+    using T = typename C::T;
+    return to_acc(
+        gload(args.ptr<const T>(table) + position * C::table_cols + column(pair, element)));
+  }
+};
+
+// Cosines and sines of kRun pairs, from operands 1 and 2.
+template <class C>
+struct TableAngles {
+  using S = RopeShape<C>;
+  using Row = TableRow<C>;
+  float cosines[Row::kOf][S::kRun], sines[Row::kOf][S::kRun];
+
+  MACO_FN void find(const Args& args, i64 position, int pair) {
+    MACO_UNROLL
+    for (int e = 0; e < Row::kOf; ++e) {
+      MACO_UNROLL
+      for (int i = 0; i < S::kRun; ++i) {
+        cosines[e][i] = Row::load(args, 1, position, pair + i, e);
+        sines[e][i] = Row::load(args, 2, position, pair + i, e);
+      }
+    }
+  }
+  MACO_FN float cosine(int i, int element) const { return cosines[Row::kEach ? element : 0][i]; }
+  MACO_FN float sine(int i, int element) const { return sines[Row::kEach ? element : 0][i]; }
+};
+
 // kRun pairs of a head.
 template <class C>
 struct RopePairs {
@@ -50,14 +104,15 @@ struct RopePairs {
     load_run(first, run);
     if constexpr (!C::interleaved) load_run(second, run + S::kPairs);
   }
-  MACO_FN void store(Y* run, const float (&cosine)[S::kRun], const float (&sine)[S::kRun]) const {
+  template <class Angles>
+  MACO_FN void store(Y* run, const Angles& angles) const {
     Vec<Y, S::kVector> low, high;
     MACO_UNROLL
     for (int i = 0; i < S::kRun; ++i) {
       const float a = to_acc(first[C::interleaved ? 2 * i : i]);
       const float b = to_acc(C::interleaved ? first[2 * i + 1] : second[i]);
-      const Y x = from_acc<Y>(fsub(fmul(a, cosine[i]), fmul(b, sine[i]))),
-              y = from_acc<Y>(fadd(fmul(b, cosine[i]), fmul(a, sine[i])));
+      const Y x = from_acc<Y>(fsub(fmul(a, angles.cosine(i, 0)), fmul(b, angles.sine(i, 0)))),
+              y = from_acc<Y>(fadd(fmul(b, angles.cosine(i, 1)), fmul(a, angles.sine(i, 1))));
       low.v[C::interleaved ? 2 * i : i] = x;
       (C::interleaved ? low.v[2 * i + 1] : high.v[i]) = y;
     }
@@ -80,12 +135,10 @@ MACO_OP void rope_sines(Context& ctx, Args args, u32 tile) {
   }
 }
 
-// Operands x [rows,x_cols], of which H*D columns from x_begin on count, (positions [rows] i32), y
-// [rows,H*D]. C: X, Y, rows, x_cols, x_begin, H, D, BR, interleaved, from_positions, position (of
-// row 0, unless from_positions), and turns(i): how far pair i turns from one position to the next,
-// in units of 2^-64 turns.
-template <class C>
-MACO_OP void rope(Context& ctx, Args args, u32 tile) {
+// Rows of operand 0, [rows,x_cols], into the last operand, behind operand `positions` if they stand
+// at positions from memory. kLimited: positions are below C::limit, and others are reported.
+template <class C, class Angles, bool kLimited>
+MACO_FN void turn_rows(Context& ctx, const Args& args, u32 tile, int positions) {
   using S = RopeShape<C>;
   const i64 begin = (i64)tile * C::BR, end = least(begin + C::BR, C::rows::get(ctx));
   const int own_row = consumer_thread() / S::kThreads;
@@ -93,33 +146,52 @@ MACO_OP void rope(Context& ctx, Args args, u32 tile) {
   for (i64 r = begin + own_row; r < end; r += S::kRows) {
     i64 position;
     if constexpr (C::from_positions) {
-      position = gload(args.ptr<const i32>(1) + r);
+      position = gload(args.ptr<const i32>(positions) + r);
     } else {
       position = C::position::get(ctx) + r;
     }
+    if constexpr (kLimited && C::from_positions) {
+      const i64 limit = C::limit::get(ctx);
+      if (position < 0 || position >= limit) {
+        if (consumer_thread() % S::kThreads == 0) ctx.bad_index(position, limit);
+        continue;
+      }
+    }
     const auto* x = args.ptr<const typename C::X>(0) + r * C::x_cols + C::x_begin;
-    auto* y = args.ptr<typename C::Y>(C::from_positions ? 2 : 1) + r * (C::H * C::D);
+    auto* y = args.ptr<typename C::Y>(positions + (C::from_positions ? 1 : 0)) + r * (C::H * C::D);
     for (int p = consumer_thread() % S::kThreads; p < S::kThreads; p += kConsumers) {
       const int pair = p % S::kRuns * S::kRun, run = C::interleaved ? 2 * pair : pair;
-      float cosine[S::kRun], sine[S::kRun];
-      // All loads of a batch come before its stores, and those of the first before the sines.
+      Angles angles;
+      // All loads of a batch come before its stores, and those of the first before the angles.
       for (i64 h = p / S::kRuns; h < C::H; h += S::kBatch * S::kHeads) {
         RopePairs<C> pairs[S::kBatch];
         MACO_UNROLL
         for (int i = 0; i < S::kBatch; ++i)
           if (h + i * S::kHeads < C::H) pairs[i].load(x + (h + i * S::kHeads) * C::D + run);
-        if (h < S::kHeads) {
-          MACO_UNROLL
-          for (int i = 0; i < S::kRun; ++i)
-            sines_of((u64)position * C::turns(pair + i), sine[i], cosine[i]);
-        }
+        if (h < S::kHeads) angles.find(args, position, pair);
         MACO_UNROLL
         for (int i = 0; i < S::kBatch; ++i)
           if (h + i * S::kHeads < C::H)
-            pairs[i].store(y + (h + i * S::kHeads) * C::D + run, cosine, sine);
+            pairs[i].store(y + (h + i * S::kHeads) * C::D + run, angles);
       }
     }
   }
+}
+
+// Operands x [rows,x_cols], of which H*D columns from x_begin on count, (positions [rows] i32), y
+// [rows,H*D]. C: X, Y, rows, x_cols, x_begin, H, D, BR, interleaved, from_positions, position (of
+// row 0, unless from_positions), and turns(i): how far pair i turns from one position to the next,
+// in units of 2^-64 turns.
+template <class C>
+MACO_OP void rope(Context& ctx, Args args, u32 tile) {
+  turn_rows<C, PositionAngles<C>, false>(ctx, args, tile, 1);
+}
+
+// Operands x, cosines and sines [limit,table_cols] of T, (positions), y. C: as of rope, and T,
+// table_cols (D or D / 2) and limit in place of turns.
+template <class C>
+MACO_OP void rope_tables(Context& ctx, Args args, u32 tile) {
+  turn_rows<C, TableAngles<C>, true>(ctx, args, tile, 3);
 }
 
 }  // namespace maco::ops

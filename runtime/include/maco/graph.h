@@ -252,13 +252,30 @@ class MACO_API GraphBuilder {
   MACO_BINARY(add)
   MACO_BINARY(sub)
   MACO_BINARY(mul)
+  MACO_BINARY(div)
+  MACO_BINARY(pow)
   MACO_BINARY(maximum)
   MACO_BINARY(minimum)
+  // u8 0 or 1.
+  MACO_BINARY(eq)
+  MACO_BINARY(ne)
+  MACO_BINARY(lt)
+  MACO_BINARY(le)
+  MACO_BINARY(gt)
+  MACO_BINARY(ge)
   MACO_UNARY(relu)
   MACO_UNARY(silu)
   MACO_UNARY(sigmoid)
   MACO_UNARY(tanh)
   MACO_UNARY(exp)
+  MACO_UNARY(log)
+  MACO_UNARY(sqrt)
+  MACO_UNARY(rsqrt)
+  MACO_UNARY(sin)
+  MACO_UNARY(cos)
+  MACO_UNARY(erf)
+  MACO_UNARY(neg)
+  MACO_UNARY(abs)
   MACO_UNARY(copy)
   Tensor gelu(Tensor x, const std::string& approximate = "none", const Common& common = {},
               Where where = Where::current()) {
@@ -266,6 +283,27 @@ class MACO_API GraphBuilder {
   }
   Tensor swiglu(Tensor gate, Tensor up, const Common& common = {}, Where where = Where::current()) {
     return op("swiglu", {gate, up}, {}, common, where);
+  }
+  Tensor geglu(Tensor gate, Tensor up, const std::string& approximate = "none",
+               const Common& common = {}, Where where = Where::current()) {
+    return op("geglu", {gate, up}, {{"approximate", approximate}}, common, where);
+  }
+  /// At least one bound.
+  Tensor clamp(Tensor x, std::optional<double> min, std::optional<double> max,
+               const Common& common = {}, Where where = Where::current()) {
+    Attrs bounds;
+    if (min) bounds.emplace_back("min", *min);
+    if (max) bounds.emplace_back("max", *max);
+    return op("clamp", {x}, std::move(bounds), common, where);
+  }
+  /// a where `condition`, a u8, isn't 0, else b.
+  Tensor where(Tensor condition, Tensor a, Tensor b, const Common& common = {},
+               Where at = Where::current()) {
+    return op("where", {condition, a, b}, {}, common, at);
+  }
+  Tensor where(Tensor condition, Tensor a, double value, const Common& common = {},
+               Where at = Where::current()) {
+    return op("where", {condition, a}, {{"value", value}}, common, at);
   }
   Tensor cast(Tensor x, DType type, Common common = {}, Where where = Where::current()) {
     common.dtype = type;
@@ -309,6 +347,15 @@ class MACO_API GraphBuilder {
   Tensor rope(Tensor x, Tensor positions, const RopeAttrs& attrs, const Common& common = {},
               Where where = Where::current()) {
     return op("rope", {x, positions}, list(attrs), common, where);
+  }
+  /// Of which cosines and sines are given: [S, head_dim], or a column for each pair.
+  Tensor rope_by(Tensor x, Tensor cosines, Tensor sines, const RopeAttrs& attrs,
+                 const Common& common = {}, Where where = Where::current()) {
+    return op("rope", {x, cosines, sines}, list_by_tables(attrs), common, where);
+  }
+  Tensor rope_by(Tensor x, Tensor positions, Tensor cosines, Tensor sines, const RopeAttrs& attrs,
+                 const Common& common = {}, Where where = Where::current()) {
+    return op("rope", {x, positions, cosines, sines}, list_by_tables(attrs), common, where);
   }
   Tensor attention(Tensor q, Tensor k, Tensor v, const AttentionAttrs& attrs,
                    const Common& common = {}, Where where = Where::current()) {
@@ -390,6 +437,7 @@ class MACO_API GraphBuilder {
  private:
   static Attrs list(const MatmulAttrs& attrs);
   static Attrs list(const RopeAttrs& attrs);
+  static Attrs list_by_tables(const RopeAttrs& attrs);
   static Attrs list(const AttentionAttrs& attrs);
   static Attrs list(const SliceAttrs& attrs);
   static Attrs list(const ReduceAttrs& attrs);

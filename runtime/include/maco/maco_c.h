@@ -241,6 +241,11 @@ typedef struct {
   const char* name;
   const int32_t* const* at;  // one address a rank of this process
 } maco_address;
+// How a session reads a dim or scalar that launches find in memory: of 4 bytes, which it takes if
+// nothing is said, or 8 (`at` points to an int64_t then); from_end 1: negative ones count from the
+// end of the range of values. For the launches that follow.
+MACO_API maco_code maco_session_read_as(maco_session* session, const char* name, int bytes,
+                                        int from_end, maco_error** error);
 // The same with some dims and scalars in memory. Streams may be captured, as there.
 MACO_API maco_code maco_session_launch_at(maco_session* session, const maco_value* values,
                                           size_t count, const maco_address* addresses,

@@ -61,22 +61,34 @@ struct SessionOptions {
   bool profile = false;
 };
 
-/// What a dim or scalar is in a launch: a number, or a 32-bit integer in memory of the ranks'
-/// devices, one address a rank of this process, equal on all. That one is read when the launch
-/// begins, behind what its stream did before, and lies in no output or state, which the launch
-/// writes; if it is out of its range, the launch stops as at a bad index.
+/// How an integer in memory is read.
+struct IntegerForm {
+  int bytes = 4;  // or 8
+  /// Negative ones count from the end of the range of values: -1 is the last.
+  bool from_end = false;
+};
+
+/// What a dim or scalar is in a launch: a number, or an integer in memory of the ranks' devices,
+/// one address a rank of this process, equal on all. That one is read when the launch begins,
+/// behind what its stream did before, and lies in no output or state, which the launch writes; if
+/// it is out of its range, the launch stops as at a bad index.
 class Value {
  public:
-  Value() = default;                                                                  // 0
-  Value(std::integral auto number) : number_(static_cast<int64_t>(number)) {}         // NOLINT: is
-  Value(std::vector<const int32_t*> addresses) : addresses_(std::move(addresses)) {}  // NOLINT: one
+  Value() = default;                                                           // 0
+  Value(std::integral auto number) : number_(static_cast<int64_t>(number)) {}  // NOLINT: is
+  Value(const std::vector<const int32_t*>& addresses)                          // NOLINT: one
+      : addresses_(addresses.begin(), addresses.end()) {}
+  Value(std::vector<const void*> addresses, IntegerForm form)
+      : addresses_(std::move(addresses)), form_(form) {}
   int64_t number() const { return number_; }
   /// Empty: it is a number.
-  const std::vector<const int32_t*>& addresses() const { return addresses_; }
+  const std::vector<const void*>& addresses() const { return addresses_; }
+  const IntegerForm& form() const { return form_; }
 
  private:
   int64_t number_ = 0;
-  std::vector<const int32_t*> addresses_;
+  std::vector<const void*> addresses_;
+  IntegerForm form_;
 };
 /// The integer at `address`, for a kernel of one rank.
 inline Value value_at(const void* address) {
