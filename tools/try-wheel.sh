@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
-# Tries the newest wheel of build/wheels (tools/wheel.sh makes it) in a fresh environment of a Python: how long the import takes, `maco info`,
-# an example compiled for the CPU target and for a GPU and run on the CPU target, a session over NumPy, then tests of the package.
+# Tries the newest wheel of build/wheels (tools/wheel.sh makes it) in a fresh environment of a Python: how long the import takes,
+# `maco info`, an example compiled for the CPU target and for a GPU and run on the CPU target, a session over NumPy, then tests of the
+# package.
 #
 #   tools/try-wheel.sh [--torch VERSION] [--wheel FILE] [--keep FOLDER] PYTHON [ARGUMENTS OF PYTEST]
 #
-#   --torch VERSION  also with that PyTorch; "newest" is the newest that there is for this Python. Without it tests that need PyTorch are skipped
+#   --torch VERSION  also with that PyTorch; "newest" is the newest that there is for this Python. Without it tests of PyTorch are skipped
 #   --wheel FILE     that wheel in place of the newest, such as one that `auditwheel repair` made for other distributions
 #   --keep FOLDER    makes the environment in that folder, which must not exist, and leaves it; else it is removed at the end
 #
-# PyTorch comes without its gigabytes of CUDA's libraries where a CUDA toolkit has them, as in tools/setup.sh. Without arguments of pytest all of
-# python/tests runs, which takes minutes. Status 0: all was right; 1: something failed; 2: a wrong command line.
+# PyTorch comes without its gigabytes of CUDA's libraries where a CUDA toolkit has them, as in tools/setup.sh. Without arguments of pytest
+# all of python/tests runs, which takes minutes. Status 0: all was right; 1: something failed; 2: a wrong command line.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 root=$PWD
@@ -124,7 +125,8 @@ assert x.grad is not None and "maco" in torch._dynamo.list_backends()'
 fi
 
 tests=("${@:-python/tests}")
-printf '        %s\n' "$("$python" -m pip list --disable-pip-version-check 2>/dev/null | grep -iE '^(torch|numpy|ml_dtypes|pytest) ' | tr -s ' ' | paste -sd, -)"
+listed=$("$python" -m pip list --disable-pip-version-check 2>/dev/null | grep -iE '^(torch|numpy|ml_dtypes|pytest) ' | tr -s ' ')
+printf '        %s\n' "$(paste -sd, - <<<"$listed")"
 if ! "$python" -m pytest -q "${tests[@]}"; then failed+=(pytest); fi
 
 if ((${#failed[@]})); then printf 'failed: %s\n' "${failed[*]}"; exit 1; fi

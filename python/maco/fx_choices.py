@@ -154,7 +154,11 @@ def choose(lo: Lowering, condition: Ref, x: Operand, y: Operand, shape: Shape, d
         else:
             x = _everywhere(lo, condition, x, dtype)
     first = lo.dense(condition)
-    operands = [one if one.shape == shape else Expanded(one, shape, getattr(one, "node", None)) for one in (x, y) if isinstance(one, Ref)]  # type: ignore[arg-type]
+    operands = [
+        one if one.shape == shape else Expanded(one, shape, getattr(one, "node", None))  # type: ignore[arg-type]
+        for one in (x, y)
+        if isinstance(one, Ref)
+    ]
     found = [lo.dense(one) for one in operands]
     form = next((one.form for one in (*found, first) if all(one.form in other.forms for other in (*found, first))), found[0].form)
     lo.name = name

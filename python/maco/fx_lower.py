@@ -54,6 +54,7 @@ DTYPES = {
 }
 FLOATS = (DType.f32, DType.f16, DType.bf16, DType.f8e4m3, DType.f8e5m2)
 LARGEST_I32 = 2**31 - 1
+LARGEST_F32 = 3.4028234663852886e38
 
 
 class Unsupported(Exception):

@@ -11,6 +11,7 @@ from torch.fx import Node
 from .dtypes import DType
 from .fx_lower import (
     FLOATS,
+    LARGEST_F32,
     LARGEST_I32,
     Dense,
     Expanded,
@@ -48,7 +49,7 @@ def number_of(number: Any, dtype: DType) -> Scalar:
         raise Unsupported(f"the number {number}: a graph of MACO's can't have it")
     if dtype in (DType.i32, DType.u8) and (int(number) != number or abs(number) > LARGEST_I32):
         raise Unsupported(f"the number {number} with {dtype}")
-    if dtype in FLOATS and abs(number) > 3.4028234e38:
+    if dtype in FLOATS and abs(number) > LARGEST_F32:
         raise Unsupported(f"the number {number}, which f32 hasn't")
     return number
 

@@ -217,7 +217,8 @@ def _half(node: Any) -> _Half | None:
         rank, size = x.meta["val"].dim(), x.meta["val"].shape[-1]
         if of.target is aten.split.Tensor and _axis(of, 2, rank) == rank - 1 and of.args[1] * 2 == size:  # type: ignore[operator]
             return _Half(x, int(index), False)  # type: ignore[arg-type]
-        if of.target is aten.split_with_sizes.default and _axis(of, 2, rank) == rank - 1 and list(of.args[1]) == [size // 2] * 2:  # type: ignore[arg-type]
+        sizes: Any = of.args[1] if of.target is aten.split_with_sizes.default else ()
+        if list(sizes) == [size // 2] * 2 and _axis(of, 2, rank) == rank - 1:
             return _Half(x, int(index), False)  # type: ignore[arg-type]
         return _of_pairs(x, _axis(of, 1, rank), int(index)) if of.target is aten.unbind.int else None  # type: ignore[arg-type]
     if node.target is aten.select.int and node.args[2] in (0, 1):

@@ -36,6 +36,7 @@ LONG = (
     "test_profiler",
     "test_schedule",
     "test_torch_suites",
+    "test_transformers",
 )
 
 
