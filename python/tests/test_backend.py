@@ -615,3 +615,23 @@ def test_a_graph_has_no_use_for_options_of_tracing():
     for told in ({"fullgraph": True}, {"dynamic": True}, {"dynamic": False}):
         with pytest.raises(maco.Error, match=f"'{next(iter(told))}'"):
             maco.compile(graph, **told)
+
+
+def test_weights_that_come_to_lie_otherwise():
+    model, x = torch.nn.Linear(32, 32), torch.randn(4, 32)
+    fast = maco.compile(model)
+    places = {
+        "as it was": model.weight.data,
+        "turned": torch.randn(32, 32).t(),
+        "every other row": torch.randn(64, 32)[::2],
+        "4 bytes further": torch.randn(32 * 32 + 1)[1:].view(32, 32),
+        "elsewhere": torch.randn(32, 32),
+    }
+    inputs = [x, torch.randn(4, 64)[:, ::2], torch.randn(32, 4).t(), torch.randn(4 * 32 + 1)[1:].view(4, 32)]
+    with torch.no_grad():
+        for name, weight in places.items():
+            model.weight.data = weight
+            for one in inputs:
+                torch.testing.assert_close(fast(one), model(one), rtol=1e-4, atol=1e-5, msg=name)
+        model.bfloat16()
+        torch.testing.assert_close(fast(x.bfloat16()), model(x.bfloat16()), rtol=2e-2, atol=2e-2)
