@@ -245,21 +245,39 @@ class Repeated:
         with program._lock:
             if program._sessions.get(False) is not self._bound:
                 return False
-            if program.group is not None:
-                program.group.begin(self._what, self._mark)
+            late: Error | None = self._begin(program.group) if program.group is not None else None
             if address != self._address:
                 self._places.put(0, self._tensor, address)
                 self._address = address
+            stream = self._stream(self._gpu)  # type: ignore[misc]
             try:
-                self._launch(self._stream(self._gpu))  # type: ignore[misc]
+                self._launch(stream)
             except KeyboardInterrupt:
                 program._interrupted()
                 raise
             except LaunchError as error:
-                if "wait says why" in str(error):
-                    self._bound.session.wait()  # raises why
-                raise
+                if "wait says why" not in str(error):
+                    raise
+                late = late or self._bound.why(error)
+                self._launch(stream)
+            if late is not None:
+                raise late  # an earlier launch failed; this one is begun, as the other ranks do
         return True
+
+    def _begin(self, group: Group) -> MismatchError | None:
+        """As `Program._together`."""
+        try:
+            group.begin(self._what, self._mark)
+        except MismatchError as error:
+            if not launched_in_vain(error)[1]:
+                raise
+            try:
+                group.begin(self._what, self._mark)
+            except MismatchError as now:
+                now.__cause__ = error
+                raise
+            return error
+        return None
 
 
 class _Slot:

@@ -1,6 +1,9 @@
 """On a GPU: sessions with torch's tensors, on its streams, in its CUDA graphs. Skipped where there is none."""
 
+import os
+
 import pytest
+import ranks
 
 import maco
 from maco.program import program
@@ -116,3 +119,47 @@ def test_a_compiled_module_and_its_gradients():
             ours = [y.detach().clone(), x.grad.clone(), *(p.grad.clone() for p in module.parameters())]
     for a, b in zip(ours, [y.detach(), x.grad, *(p.grad for p in module.parameters())], strict=True):
         torch.testing.assert_close(a, b, rtol=1e-2, atol=1e-2)
+
+
+def all_reduces():
+    """On each rank: all-reduces in place until they have kernels of their own, and behind that."""
+    import torch.distributed as dist
+
+    gpu = torch.device("cuda", int(os.environ["RANK"]))
+    torch.cuda.set_device(gpu)
+    dist.init_process_group("cpu:maco,cuda:maco")
+    rank, world = dist.get_rank(), dist.get_world_size()
+    for dtype in (torch.float32, torch.bfloat16):
+        for n in (1, 24, 4096):
+            memory = torch.empty(2, n + 8, device=gpu, dtype=dtype)
+            for turn in range(40):
+                x = memory[turn % 2, :n] if turn % 3 else memory[turn % 2, 1 : n + 1]  # some not aligned
+                x.fill_(turn + rank)
+                work = dist.all_reduce(x, dist.ReduceOp.SUM if turn % 5 else dist.ReduceOp.MAX, async_op=True)
+                work.wait()
+                want = world * turn + world * (world - 1) / 2 if turn % 5 else turn + world - 1
+                torch.testing.assert_close(x, torch.full_like(x, want))
+    dist.destroy_process_group()
+    return True
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="two GPUs are needed")
+def test_all_reduces_in_place_get_kernels_of_their_own():
+    assert ranks.run(2, all_reduces, timeout=200) == [True, True]
+
+
+def test_row_numbers_of_64_bits_are_read_where_they_are():
+    cache, values = torch.zeros(8, 64, device="cuda"), torch.randn(1, 64, device="cuda")
+
+    def step(cache, at, values):
+        cache.index_put_((at,), values)
+        return cache.sum()
+
+    compiled = maco.compile(step)
+    with torch.no_grad():
+        for number in (3, -1, 0, 7, -8):
+            at = torch.tensor([number], device="cuda")
+            want = cache.clone()
+            want[number] = values
+            compiled(cache, at, values)
+            torch.testing.assert_close(cache, want)
