@@ -457,7 +457,8 @@ class Case:
              ("cosine", lambda x: F.cosine_similarity(x + 1, x * x + 1, dim=-1)),
              ("bce", lambda x: F.binary_cross_entropy_with_logits(x, x.detach().sigmoid())))
         )  # fmt: skip
-        self.add(f"{kind} loss of v{i}", lambda v: function(v[i]))
+        # Torch itself can't trace the gradient of mse_loss without elements, whatever the backend.
+        self.add(f"{kind} loss of v{i}", lambda v: function(v[i]) if v[i].numel() or kind != "mse" else v[i].sum())
 
     def make_collective(self):
         maco = _maco()
