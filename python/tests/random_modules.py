@@ -667,8 +667,10 @@ def compare(case, how="compile", collectives=False, **options):
         for i, (g, w) in enumerate(zip(got, want, strict=True)):
             close(g, w, f"{name}result {i}", spread.of(0, i))
             assert g.requires_grad == w.requires_grad, f"{name}result {i}: requires_grad is {g.requires_grad}"
-            if how == "compile":
-                assert _strides(g) == _strides(w), f"{name}result {i}: strides {g.stride()}, not {w.stride()}"
+            if how == "compile" and _strides(g) != _strides(w):
+                # Of some ops torch's tracing has other strides than torch's kernels, as of log_sigmoid and of powers of numbers.
+                traced = _traced(case, call, rank)[i]
+                assert _strides(g) == _strides(traced), f"{name}result {i}: strides {g.stride()}, not {w.stride()}"
         if how == "compile":
             have, should = _aliases(got, others), _aliases(want, inputs)
             assert have == should, f"{name}memory is shared by {sorted(have)}, not {sorted(should)}"
@@ -681,6 +683,14 @@ def compare(case, how="compile", collectives=False, **options):
                 assert (x.grad is None) == (y.grad is None), f"{name}gradient {i}: one is None"
                 if x.grad is not None:
                     close(y.grad, x.grad, f"{name}gradient {i}", spread.of(1, i))
+
+
+def _traced(case, call, rank):
+    """The results as torch traces them."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode() as mode, torch.set_grad_enabled(case.gradients):
+        return case.run(*[mode.from_tensor(one) for one in case.inputs(call, rank)])
 
 
 def _strides(tensor):
