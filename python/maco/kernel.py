@@ -631,14 +631,15 @@ class Session:
     def _integer(self, tensor: Any, name: str) -> tuple[int, int]:
         """Where an integer lies that a launch reads, and its bytes."""
         torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
-        wide = False
+        half: Any = None  # as what integers of 64 bits are two of
         if torch is not None and type(tensor) is torch.Tensor:
-            wide = tensor.dtype is torch.int64
-            if (wide or tensor.dtype is torch.int32) and tensor.numel() == 1 and tensor.device.type == self._device:
-                return tensor.data_ptr(), 8 if wide else 4
+            if tensor.dtype in (torch.int64, torch.int32) and tensor.numel() == 1 and tensor.device.type == self._device:
+                return tensor.data_ptr(), tensor.element_size()
+            half = torch.int32 if tensor.dtype is torch.int64 else None
         elif numpy is not None and isinstance(tensor, numpy.ndarray):
-            wide = tensor.dtype == numpy.int64
-        memory = describe(tensor if not wide else tensor.reshape(-1).view(torch.int32 if torch is not None else "<i4"), name)
+            half = numpy.int32 if tensor.dtype == numpy.int64 else None
+        wide = half is not None
+        memory = describe(tensor.reshape(-1).view(half) if wide else tensor, name)
         check(memory, name, dtype=DType.i32, device=self._device, aligned=False)
         if memory.elements != (2 if wide else 1):
             raise Error(f"'{name}' is a tensor of one element, but the shape is {shape_text(tuple(tensor.shape))}")

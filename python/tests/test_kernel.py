@@ -299,6 +299,36 @@ def test_launch_with_a_value_in_memory():
         s.launch(12345, pos=0)
 
 
+@pytest.mark.parametrize("library", ["numpy", "numpy beside torch", "torch"])
+def test_a_value_in_memory_may_have_64_bits_and_count_from_the_end(library):
+    torch = pytest.importorskip("torch") if "torch" in library else None
+    g = maco.Graph("g")
+    pos = g.scalar("pos", 0, 4)
+    x, cache = g.input("x", "f32", [1, 4]), g.state("cache", "f32", [4, 4])
+    g.output("y", g.copy(g.kv_append(cache, x, at=pos)))
+    s = opened(g)
+    s.write("x", np.ones((1, 4), np.float32))
+
+    def there(*numbers):
+        return torch.tensor(numbers) if library == "torch" else np.array(numbers, np.int64)
+
+    s.launch(pos=there(1))
+    with pytest.raises(maco.LaunchError, match="scalar 'pos' is -1, but must be from 0 to 3"):
+        s.launch(pos=there(-1))
+        s.wait()
+    with pytest.raises(maco.LaunchError, match="scalar 'pos' is 4294967298"):
+        s.launch(pos=there(2**32 + 2))
+        s.wait()
+    s.count_from_end("pos")
+    s.launch(pos=there(-1))
+    s.wait()
+    np.testing.assert_array_equal(s.read("y")[:, 0], [0, 1, 0, 1])
+    with pytest.raises(maco.Error, match="a tensor of one element"):
+        s.launch(pos=there(1, 2))
+    with pytest.raises(maco.Error, match="'p' is no dim or scalar of 'g'; it has pos"):
+        s.count_from_end("p")
+
+
 # ---- failures
 
 
