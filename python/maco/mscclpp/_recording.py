@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import Diagnostic, GraphError
 from ..graph import _caller, _shown, _Where
+from ..words import integer
 from .types import BufferType, Chunk, SyncType
 
 if TYPE_CHECKING:
@@ -58,12 +59,7 @@ def closed() -> None:
 
 def a_number(value: Any, what: str, low: int, high: int | None = None) -> int:
     """An integer from `low` to `high`. Raises TypeError, or `maco.GraphError` where it is outside."""
-    if isinstance(value, bool):
-        raise TypeError(f"{what} is a number, not a bool")
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise TypeError(f"{what} is an integer, not {type(value).__name__}") from None
+    number = integer(value, what)
     if number < low or (high is not None and number > high):
         raise wrong(
             f"{what} must be {low} to {high}, found {number}" if high is not None else f"{what} must be at least {low}, found {number}"
