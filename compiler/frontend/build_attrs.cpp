@@ -86,7 +86,10 @@ bool refuse_scaling(BuildContext& c, const std::string& type, ir::Loc loc,
                     const std::string& what) {
   if (type.empty() || type == "llama3") return false;
   std::string instead =
-      fmt::format("{} is that of 'llama3', with {}", what, list_words(scaling_keys(), "and"));
+      fmt::format("{} is that of 'llama3', with {}; {}", what, list_words(scaling_keys(), "and"),
+                  type == "mrope" ? "give its cosines and sines as operands"
+                                  : "give frequencies that are scaled otherwise as an operand, and "
+                                    "their factor of cosines and sines as 'attention_factor'");
   if (type == "default" || type == "none") instead = "leave 'scaling' out";
   // Turns beyond all that there are: every pair is a slow one.
   if (type == "linear")

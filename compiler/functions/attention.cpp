@@ -15,16 +15,22 @@ namespace {
 // which a lane has at most 16 bytes' worth. As ops/attention.cuh lays them out.
 int64_t scratch_bytes(const CallView& c) {
   const int64_t warps = c.program().uses.consumers / 32;
-  constexpr int64_t lanes = 32, keys = 32, float_bytes = 4, unit = 4;
+  constexpr int64_t lanes = 32, float_bytes = 4, unit = 4;
   const int64_t queries = c.integer("BQ");
-  return std::max((queries * c.integer("D") + warps * queries * keys) * float_bytes,
+  return std::max((queries * c.integer("D") + warps * queries * kBlockKeys) * float_bytes,
                   (2 * warps * queries + warps * lanes * unit) * float_bytes);
 }
 
+// Keys that count in a typical launch for one of a task's rows.
+int64_t keys_that_count(const CallView& c, int64_t rows) {
+  const int64_t length = c.typical("length"), window = c.integer("window");
+  return window > 0 ? std::min(length, window + rows - 1) : length;
+}
+
 // Of keys and values those that count in a typical launch.
-cost::Work work(const CallView& c, const ir::Task& task, const cost::Machine&) {
+cost::Work work_of(const CallView& c, const ir::Task& task, int64_t task_rows) {
   cost::Work work = cost::streaming(c.program(), task);
-  const auto count = static_cast<double>(c.typical("length"));
+  const auto count = static_cast<double>(keys_that_count(c, task_rows));
   for (size_t i = 1; i + 1 < task.accesses.size(); ++i) {
     const ir::Region& r = task.accesses[i].region;
     const auto rows = static_cast<double>(cost::typical_rows(c.program(), r)),
@@ -34,9 +40,13 @@ cost::Work work(const CallView& c, const ir::Task& task, const cost::Machine&) {
   return work;
 }
 
+cost::Work work(const CallView& c, const ir::Task& task, const cost::Machine&) {
+  return work_of(c, task, c.integer("BQ"));
+}
+
 // Each row of a task meets each key that counts, on tensor cores and then as an exponential.
 cost::Work tile_work(const CallView& c, const ir::Task& task, const cost::Machine& machine) {
-  cost::Work done = work(c, task, machine);
+  cost::Work done = work_of(c, task, c.integer("BT"));
   if (task.accesses.size() < 4 || cost::typical_rows(c.program(), task.accesses[0].region) == 0)
     return {.fixed_microseconds = 0.5};
   int64_t seen =
@@ -45,15 +55,16 @@ cost::Work tile_work(const CallView& c, const ir::Task& task, const cost::Machin
   if (c.flag("causal")) {
     const int64_t behind = std::max<int64_t>(c.typical("rows") - task.accesses[0].region.r1, 0);
     seen = std::clamp<int64_t>(c.typical("length") - behind, 0, seen);
+    seen = std::min(seen, keys_that_count(c, c.integer("BT")));
   }
   const auto keys = static_cast<double>(seen),
              rows = static_cast<double>(c.integer("HB") * c.integer("BT")),
              wide = static_cast<double>(c.integer("D"));
   // Of the tensor cores: 0.38 with a head_dim of 64 and 0.51 with 128 by wgmma on an H200
   // (docs/benchmarks/gpu-speed.md); operations a weight.
-  constexpr double kReached = 0.4, kWeighing = 16;
+  constexpr double kReached = 0.4, kWeighing = 16, kCapping = 14;
   done.matrix_multiply_adds = 2 * rows * keys * wide / kReached;
-  done.multiply_adds = kWeighing * rows * keys;
+  done.multiply_adds = (kWeighing + (c.number("softcap") > 0 ? kCapping : 0)) * rows * keys;
   // Tasks of other rows read the same keys, from a GPU's cache.
   if (machine.arch != 0) done.bytes /= 4;
   return done;
@@ -76,12 +87,13 @@ LoadRule head_loads(const CallView& c, BoxOf box, int64_t pages) {
 }
 
 cost::Work step_task(const CallView& c, const ir::Task&, const cost::Machine& machine) {
-  return step_work({.head_dim = c.integer("D"),
-                    .keys = c.typical("length") - c.typical("rows"),
-                    .splits = c.integer("splits"),
-                    .element_bytes = ir::size_of(c.dtype("X")),
-                    .page_keys = step_keys(c.program().uses.page_bytes)},
-                   machine);
+  return step_work(
+      {.head_dim = c.integer("D"),
+       .keys = keys_in_window(c.typical("length") - c.typical("rows"), c.integer("window")),
+       .splits = c.integer("splits"),
+       .element_bytes = ir::size_of(c.dtype("X")),
+       .page_keys = step_keys(c.program().uses.page_bytes)},
+      machine);
 }
 
 }  // namespace
@@ -136,14 +148,16 @@ std::vector<Function> attention_functions() {
                  integer("pages"),   integer("q_cols"),  integer("k_cols"),  integer("v_cols"),
                  integer("q_begin"), integer("k_begin"), integer("v_begin"), integer("table_cols"),
                  flag("causal"),     flag("turned"),     flag("tabled"),     flag("interleaved"),
-                 flag("q_normed"),   flag("k_normed"),   flag("boxes"),      flag("stored"),
-                 number("scale"),    number("q_eps"),    number("k_eps"),    table("turns")},
+                 integer("R"),       number("factor"),   flag("by_radians"), flag("stored"),
+                 flag("q_normed"),   flag("k_normed"),   flag("boxes"),      number("scale"),
+                 number("softcap"),  integer("window"),  number("q_eps"),    number("k_eps"),
+                 table("turns")},
       .operands = {in_packets(reads("q", "X")), in_packets(reads("k", "X")),
                    in_packets(reads("v", "X")), loads("k_cache", "X"), loads("v_cache", "X"),
                    in_packets(writes("y", "Y")), writes("k_rows", "X"), writes("v_rows", "X"),
-                   reads("more", "", Count::Many)},  // tables, norms
-      .source = {{"rows.cuh", "tensor_cores.cuh", "ops/rope.cuh", "ops/attention_pages.cuh",
-                  "ops/attention_step.cuh"}},
+                   reads("more", "", Count::Many)},  // tables or frequencies, norms
+      .source = {{"rows.cuh", "tensor_cores.cuh", "ops/rope.cuh", "ops/attention_scores.cuh",
+                  "ops/attention_pages.cuh", "ops/attention_step.cuh"}},
       .loads = [](const CallView& c,
                   size_t) { return head_loads(c, step_box, c.integer("pages")); },
       .takes_packets = [](const CallView& c,
@@ -164,10 +178,11 @@ std::vector<Function> attention_functions() {
       .name = "attention_tile",
       .params = {dtype("X"), dtype("Y"), value("rows"), value("length"), integer("q_cols"),
                  integer("q_begin"), integer("HQ"), integer("HKV"), integer("D"), integer("HB"),
-                 integer("BT"), flag("causal"), flag("boxes"), flag("wgmma"), number("scale")},
+                 integer("BT"), flag("causal"), flag("boxes"), flag("wgmma"), number("scale"),
+                 number("softcap"), integer("window")},
       .operands = {reads("q", "X"), loads("k", "X"), loads("v", "X"), writes("y", "Y")},
-      .source = {{"rows.cuh", "tensor_cores.cuh", "ops/attention_pages.cuh",
-                  "ops/attention_tile.cuh"}},
+      .source = {{"rows.cuh", "tensor_cores.cuh", "ops/attention_scores.cuh",
+                  "ops/attention_pages.cuh", "ops/attention_tile.cuh"}},
       .loads = [](const CallView& c, size_t) { return head_loads(c, tile_box, 1); },
       .many_registers = [](const CallView& c) { return c.flag("wgmma"); },
       .scratch_bytes =
@@ -179,9 +194,10 @@ std::vector<Function> attention_functions() {
           {.name = "attention",
            .params = {dtype("Q"), dtype("K"), dtype("V"), dtype("Y"), value("rows"),
                       value("length"), integer("q_cols"), integer("q_begin"), integer("HQ"),
-                      integer("HKV"), integer("D"), integer("BQ"), flag("causal"), number("scale")},
+                      integer("HKV"), integer("D"), integer("BQ"), flag("causal"), number("scale"),
+                      number("softcap"), integer("window")},
            .operands = {reads("q", "Q"), reads("k", "K"), reads("v", "V"), writes("y", "Y")},
-           .source = {{"rows.cuh", "ops/attention.cuh"}},
+           .source = {{"rows.cuh", "ops/attention_scores.cuh", "ops/attention.cuh"}},
            .scratch_bytes = scratch_bytes,
            .work = work}};
 }

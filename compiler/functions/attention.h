@@ -13,6 +13,8 @@ namespace maco::functions {
 inline constexpr int64_t kStepRows = 16;
 /// Of runtime/device/ops/attention_tile.cuh: most rows of a task, those of its heads together.
 inline constexpr int64_t kTileRows = 128;
+/// Of runtime/device/ops/attention.cuh: keys of a block.
+inline constexpr int64_t kBlockKeys = 32;
 /// Rows, counted for the heads that share keys, of a typical launch, from which on attention_tile
 /// pays.
 inline constexpr int64_t kManyRows = 64;
@@ -24,11 +26,19 @@ constexpr int64_t step_rows(int64_t head_dim) { return head_dim > 128 ? kStepRow
 /// A task of attention_step.
 struct AttentionStep {
   int64_t head_dim = 1;
-  int64_t keys = 1;  // in the cache before an ordinary launch: it adds its own, which need no pages
+  // In the cache before an ordinary launch, those that it sees: it adds its own, which need no
+  // pages.
+  int64_t keys = 1;
   int64_t splits = 1;
   int64_t element_bytes = 2;
   int64_t page_keys = 1;  // step_keys
 };
+/// A window as device functions take it: 0 if it hides none of so many keys.
+constexpr int64_t window_over(int64_t keys, int64_t window) { return window < keys ? window : 0; }
+/// Of so many keys in the cache those that some new row sees. `window`: 0 if there is none.
+constexpr int64_t keys_in_window(int64_t keys, int64_t window) {
+  return window > 0 && keys > window - 1 ? window - 1 : keys;
+}
 cost::Work step_work(const AttentionStep& step, const cost::Machine& machine);
 
 /// Keys and values of a head as they come through pages (ops/attention_pages.cuh): how many are in

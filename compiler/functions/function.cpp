@@ -21,6 +21,7 @@ const T& get(const ir::Call& call, std::string_view name) {
 
 bool CallView::flag(std::string_view name) const { return get<bool>(call_, name); }
 int64_t CallView::integer(std::string_view name) const { return get<int64_t>(call_, name); }
+double CallView::number(std::string_view name) const { return get<double>(call_, name); }
 ir::DType CallView::dtype(std::string_view name) const { return get<ir::DType>(call_, name); }
 const std::string& CallView::word(std::string_view name) const {
   return get<ir::Word>(call_, name).text;

@@ -78,6 +78,7 @@ class CallView {
   const ir::Call& call() const { return call_; }
   bool flag(std::string_view name) const;
   int64_t integer(std::string_view name) const;
+  double number(std::string_view name) const;
   ir::DType dtype(std::string_view name) const;
   const std::string& word(std::string_view name) const;
   /// What a Value can be at launch.

@@ -1,32 +1,45 @@
-// rope: pairs of elements turn by an angle that grows with the row's position. rope_tables: by one
-// whose cosine and sine are operands. rope_sines: sines and cosines of rope's angles, for products
-// that turn heads.
+// rope: pairs of elements turn by an angle that grows with the row's position. rope_frequencies: as
+// fast as an operand says. rope_tables: by one whose cosine and sine are operands. rope_sines:
+// sines and cosines of rope's angles, for products that turn heads.
 #include "compiler/functions/families.h"
 
 namespace maco::functions {
 
 std::vector<Function> rope_functions() {
+  const std::vector<ParamSpec> heads = {
+      dtype("X"),         dtype("Y"),          value("rows"),          integer("x_cols"),
+      integer("x_begin"), integer("H"),        integer("D"),           integer("R"),
+      integer("BR"),      flag("interleaved"), flag("from_positions"), value("position"),
+      number("factor")};
+  const auto with = [&](std::vector<ParamSpec> more) {
+    std::vector<ParamSpec> all = heads;
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  const Source source = {{"rows.cuh", "ops/rope.cuh"}};
   return {
       {.name = "rope",
-       .params = {dtype("X"), dtype("Y"), value("rows"), integer("x_cols"), integer("x_begin"),
-                  integer("H"), integer("D"), integer("BR"), flag("interleaved"),
-                  flag("from_positions"), value("position"), table("turns")},
+       .params = with({table("turns")}),
        .operands = {reads("x", "X"), reads("positions", "i32", Count::Optional), writes("y", "Y")},
-       .source = {{"rows.cuh", "ops/rope.cuh"}},
+       .source = source,
+       .work = unaided_work},
+      {.name = "rope_frequencies",
+       .params = heads,
+       .operands = {reads("x", "X"), reads("frequencies", "f32"),
+                    reads("positions", "i32", Count::Optional), writes("y", "Y")},
+       .source = source,
        .work = unaided_work},
       {.name = "rope_tables",
-       .params = {dtype("X"), dtype("Y"), dtype("T"), value("rows"), value("limit"),
-                  integer("x_cols"), integer("x_begin"), integer("H"), integer("D"), integer("BR"),
-                  integer("table_cols"), flag("interleaved"), flag("from_positions"),
-                  value("position")},
+       .params = with({dtype("T"), value("limit"), integer("table_cols")}),
        .operands = {reads("x", "X"), reads("cosines", "T"), reads("sines", "T"),
                     reads("positions", "i32", Count::Optional), writes("y", "Y")},
-       .source = {{"rows.cuh", "ops/rope.cuh"}},
+       .source = source,
        .work = unaided_work},
       {.name = "rope_sines",
-       .params = {value("rows"), integer("D"), integer("BR"), value("position"), table("turns")},
-       .operands = {writes("y", "f32")},
-       .source = {{"rows.cuh", "ops/rope.cuh"}},
+       .params = {value("rows"), integer("D"), integer("BR"), value("position"), flag("by_radians"),
+                  number("factor"), table("turns")},
+       .operands = {reads("frequencies", "f32", Count::Optional), writes("y", "f32")},
+       .source = source,
        .work = unaided_work}};
 }
 

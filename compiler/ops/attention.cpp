@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "compiler/functions/attention.h"
+#include "compiler/ops/attention.h"
 #include "compiler/ops/by_rows.h"
 #include "compiler/ops/families.h"
 #include "compiler/ops/movement.h"
@@ -87,6 +89,7 @@ void infer(InferContext& c) {
     c.note_in(0);
   }
   check_length(c);
+  check_window_and_cap(c, d);
   c.set_out(0, c.out_dtype(0, c.in(0).dtype), {c.extent(0, 0), ir::Expr(q_cols)});
 }
 
@@ -100,6 +103,10 @@ Heads heads_of(const TileContext& c) {
   h.all = columns_of(c, c.in(0).cols).count / h.dim;
   h.shared = c.in(1).cols / h.dim;
   return h;
+}
+
+int64_t window_of(const TileContext& c) {
+  return functions::window_over(c.in(1).max_rows, c.integer("window", 0));
 }
 
 // A task on tensor cores has many rows: so many of one head, and the same of as many others that
@@ -201,10 +208,10 @@ std::string refuse_cut(const TileContext& c, const Cut& cut) {
                      cut.method, least, most, n);
 }
 
-// Tasks have `rows` query rows of `heads` heads.
+// Tasks have `rows` query rows of `heads` heads, and go over blocks of so many keys.
 struct Tasks {
   ir::CallId call{};
-  int64_t rows = 1, heads = 1;
+  int64_t rows = 1, heads = 1, block_keys = functions::kBlockKeys;
   bool loads = false, boxes = false;
 };
 Tasks make_call(TileContext& c, const Heads& h, const ir::Expr& length) {
@@ -214,6 +221,8 @@ Tasks make_call(TileContext& c, const Heads& h, const ir::Expr& length) {
   Tasks t{.rows = cut.tile[0]};
   const std::vector<ir::BufferId> operands = {q.buffer, k.buffer, v.buffer, y.buffer};
   const ir::Param scale = {"scale", c.number("scale", 1 / std::sqrt(static_cast<double>(h.dim)))};
+  const ir::Param softcap = {"softcap", c.number("softcap", 0)};
+  const ir::Param window = {"window", window_of(c)};
   const ir::Param causal = {"causal", c.flag("causal", false)};
   if (cut.method == kMethods[0]) {
     t.call = c.call("attention",
@@ -230,7 +239,9 @@ Tasks make_call(TileContext& c, const Heads& h, const ir::Expr& length) {
                      {"D", h.dim},
                      {"BQ", t.rows},
                      causal,
-                     scale},
+                     scale,
+                     softcap,
+                     window},
                     operands);
     return t;
   }
@@ -239,6 +250,7 @@ Tasks make_call(TileContext& c, const Heads& h, const ir::Expr& length) {
     c.program().uses.scratch_bytes =
         std::max(c.program().uses.scratch_bytes, functions::tile_scratch(h.dim, groups));
   t.heads = heads_at_once(h, t.rows);
+  t.block_keys = functions::tile_keys(h.dim, c.machine().page_bytes);
   t.loads = true;
   const auto box = box_of(c);
   t.boxes = box.has_value();
@@ -264,7 +276,9 @@ Tasks make_call(TileContext& c, const Heads& h, const ir::Expr& length) {
                    causal,
                    {"boxes", t.boxes},
                    {"wgmma", groups},
-                   scale},
+                   scale,
+                   softcap,
+                   window},
                   operands, std::move(loads));
   return t;
 }
@@ -283,6 +297,7 @@ void tile(TileContext& c) {
   const ir::Expr length = c.expr("length").value_or(k.rows);
   const Tasks t = make_call(c, h, length);
   const int64_t most_keys = std::min(k.max_rows, c.range(length).hi);
+  const int64_t window = window_of(c), fewest_before = c.range(ir::canonical(length - q.rows)).lo;
   const int64_t blocks = tiles_of(q.max_rows, t.rows), across = h.all / t.heads;
   c.announce_all(blocks * across);
   for (int64_t i = 0; i < blocks; ++i) {
@@ -294,17 +309,19 @@ void tile(TileContext& c) {
       keys = std::clamp<int64_t>(most_keys - q.max_rows + std::min(r + t.rows, q.max_rows), 0,
                                  most_keys);
     // A box also brings rows behind those that count; what loads says that it reads something.
-    if (t.boxes) {
-      const int64_t block = functions::tile_keys(h.dim, c.machine().page_bytes);
-      keys = std::min(tiles_of(keys, block) * block, k.max_rows);
-    }
+    if (t.boxes) keys = std::min(tiles_of(keys, t.block_keys) * t.block_keys, k.max_rows);
     if (t.loads) keys = std::max<int64_t>(keys, 1);
+    // The block of the first key that the first row sees.
+    int64_t first_key = 0;
+    if (window > 0)
+      first_key =
+          std::max<int64_t>(fewest_before + r + 1 - window, 0) / t.block_keys * t.block_keys;
     for (int64_t head = 0; head < h.all; head += t.heads, ++tile) {
       const int64_t kv = head / h.group() * h.dim, d0 = head * h.dim, d1 = (head + t.heads) * h.dim;
       std::vector<ir::Access> accesses = {read(box(q, r, r + t.rows, q0 + d0, q0 + d1))};
       if (keys > 0) {
-        accesses.push_back(read(box(k, 0, keys, kv, kv + h.dim)));
-        accesses.push_back(read(box(v, 0, keys, kv, kv + h.dim)));
+        accesses.push_back(read(box(k, first_key, keys, kv, kv + h.dim)));
+        accesses.push_back(read(box(v, first_key, keys, kv, kv + h.dim)));
       }
       accesses.push_back(write(box(y, r, r + t.rows, d0, d1)));
       c.task(t.call, tile, std::move(accesses));
@@ -313,6 +330,35 @@ void tile(TileContext& c) {
 }
 
 }  // namespace
+
+void check_window_and_cap(InferContext& c, int64_t head_dim) {
+  const std::string& op = c.op().kind;
+  if (c.has("window")) {
+    const int64_t window = c.integer("window", 1);
+    if (window < 1)
+      c.error_attr("window",
+                   fmt::format("'window' of '{}' must be at least 1, not {}", op, window));
+    else if (!c.flag("causal", false))
+      c.error_attr("window",
+                   fmt::format("'window' of '{}' counts keys back from each query, which takes "
+                               "'causal = true'",
+                               op));
+  }
+  if (!c.has("softcap")) return;
+  const double cap = c.number("softcap", 1),
+               scale = c.number("scale", 1 / std::sqrt(static_cast<double>(head_dim)));
+  // Device code has a few times as much, too.
+  const auto in_f32 = [](double x) {
+    using Limits = std::numeric_limits<float>;
+    return std::abs(x) >= Limits::min() && 4 * std::abs(x) <= Limits::max();
+  };
+  if (!(cap > 0))
+    c.error_attr("softcap", fmt::format("'softcap' of '{}' must be above 0, not {}", op, cap));
+  else if (!in_f32(cap) || !(in_f32(scale / cap) || scale == 0))
+    c.error_attr("softcap",
+                 fmt::format("'softcap' of '{}' is {}, which f32 can't have beside a 'scale' of {}",
+                             op, cap, scale));
+}
 
 std::vector<OpDef> attention_ops() {
   OpDef d;
@@ -323,6 +369,8 @@ std::vector<OpDef> attention_ops() {
              {"causal", AttrType::Bool, false, "false", {}, false},
              {"scale", AttrType::Number, false, "1/sqrt(head_dim)", {}, false},
              {"length", AttrType::RuntimeInt, false, "rows of k", {}, false},
+             {"window", AttrType::Int, false, "", {}, false},
+             {"softcap", AttrType::Number, false, "", {}, false},
              kFirstColumn,
              kColumns};
   d.infer = infer;

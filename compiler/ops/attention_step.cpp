@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "compiler/functions/attention.h"
+#include "compiler/ops/attention.h"
 #include "compiler/ops/families.h"
 #include "compiler/ops/rope.h"
 #include "compiler/ops/rowwise.h"
@@ -25,7 +26,8 @@ namespace maco::ops {
 
 namespace {
 
-// Inputs: q, k and v, the caches, cosines and sines if `tables`, then norms.
+// Inputs: q, k and v, the caches, cosines and sines if `tables` or frequencies if `frequencies`,
+// then norms.
 constexpr int kNewRows = 3, kCaches = 2, kTables = 2;
 size_t at(int input) { return static_cast<size_t>(input); }
 
@@ -33,9 +35,13 @@ template <class Context>
 int tables_of(const Context& c) {
   return c.flag("tables", false) ? kTables : 0;
 }
+template <class Context>
+int first_norm_of(const Context& c) {
+  return kNewRows + kCaches + tables_of(c) + (c.flag("frequencies", false) ? 1 : 0);
+}
 
 // Those are as rope takes them, of the rows that have these positions.
-void check_tables(InferContext& c, const ir::Expr& rows, int64_t head_dim) {
+void check_tables(InferContext& c, const ir::Expr& rows, int64_t rotary_dim) {
   const Type cosines = c.in(kNewRows + kCaches), sines = c.in(kNewRows + kCaches + 1);
   const ir::Expr position = c.expr("position").value_or(ir::Expr(-1));
   const auto range = [&](std::string_view n) { return c.graph().range_of(n); };
@@ -43,10 +49,10 @@ void check_tables(InferContext& c, const ir::Expr& rows, int64_t head_dim) {
     return cosines.shape.size() == 2 && cosines.shape[1] == ir::Expr(columns);
   };
   if (cosines.dtype != sines.dtype || cosines.shape != sines.shape ||
-      !ir::is_float(cosines.dtype) || !(wide(head_dim) || wide(head_dim / 2))) {
+      !ir::is_float(cosines.dtype) || !(wide(rotary_dim) || wide(rotary_dim / 2))) {
     c.error(
         "'attention_step' needs cosines and sines of one type and shape, of a column for each "
-        "element or pair of a head");
+        "element or pair of a head that turns");
     return;
   }
   const auto first = ir::bounds(ir::canonical(position), range),
@@ -60,11 +66,13 @@ void check_tables(InferContext& c, const ir::Expr& rows, int64_t head_dim) {
 void infer(InferContext& c) {
   const int64_t d = c.integer("head_dim", 0), heads = c.integer("heads", 0);
   const int norms = (c.has("q_eps") ? 1 : 0) + (c.has("k_eps") ? 1 : 0);
-  const int first_norm = kNewRows + kCaches + tables_of(c);
+  const int first_norm = first_norm_of(c), given = kNewRows + kCaches;
   if (c.failed()) return;
-  if (c.inputs() != first_norm + norms) {
-    c.error(fmt::format("'attention_step' with {} norms{} takes {} inputs, not {}", norms,
-                        tables_of(c) > 0 ? " and tables" : "", first_norm + norms, c.inputs()));
+  if (c.inputs() != first_norm + norms || first_norm - given > kTables) {
+    c.error(fmt::format("'attention_step' with {} norms{}{} takes {} inputs, not {}", norms,
+                        tables_of(c) > 0 ? " and tables" : "",
+                        c.flag("frequencies", false) ? " and frequencies" : "", first_norm + norms,
+                        c.inputs()));
     return;
   }
   const Type q = c.in(0), cache = c.in(kNewRows);
@@ -96,10 +104,13 @@ void infer(InferContext& c) {
                                 begin, begin + wanted, c.graph()[c.op().in[0]].name,
                                 describe(c.graph(), c.op().in[static_cast<size_t>(i)])));
   }
-  if (tables_of(c) > 0) check_tables(c, q.shape[0], d);
+  const int64_t turned = check_rotary(c, d);
+  if (tables_of(c) > 0) check_tables(c, q.shape[0], turned);
+  if (c.flag("frequencies", false)) check_frequencies(c, given, turned / 2);
   for (int i = first_norm; i < c.inputs(); ++i)
     if (c.in(i).shape != ir::Shape{ir::Expr(d)})
       c.error_in(i, fmt::format("'attention_step' needs norms of [{}]", d));
+  check_window_and_cap(c, d);
   const auto range = [&](std::string_view n) { return c.graph().range_of(n); };
   if (const auto rows = ir::bounds(q.shape[0], range); !rows || rows->hi > functions::kStepRows)
     c.error_in(0, fmt::format("'attention_step' takes up to {} rows", functions::kStepRows));
@@ -130,6 +141,9 @@ Heads heads_of(const TileContext& c) {
   while (group % h.at_once != 0) --h.at_once;
   h.rows = std::min(c.in(0).max_rows, most / h.at_once);
   return h;
+}
+int64_t window_of(const TileContext& c) {
+  return functions::window_over(c.in(kNewRows).max_rows, c.integer("window", 0));
 }
 int64_t tasks_of(const TileContext& c, const Heads& h) {
   return tiles_of(c.in(0).max_rows, h.rows) * (h.all / h.at_once);
@@ -181,8 +195,9 @@ int64_t tasks_beside(const TileContext& c) {
 Cut choose(const TileContext& c) {
   const Heads h = heads_of(c);
   const int64_t tasks = tasks_beside(c);
-  const int64_t keys =
-      c.typical(c.expr("length").value_or(c.in(kNewRows).rows)) - c.typical(c.in(0).rows);
+  const int64_t keys = functions::keys_in_window(
+      c.typical(c.expr("length").value_or(c.in(kNewRows).rows)) - c.typical(c.in(0).rows),
+      window_of(c));
   int64_t best = 1;
   double least = 0;
   for (int64_t splits = 1;
@@ -215,8 +230,13 @@ void tile(TileContext& c) {
   const ir::Expr length = c.expr("length").value_or(keys.rows);
   const int64_t q_begin = c.integer("q_begin", 0), k_begin = c.integer("k_begin", 0),
                 v_begin = c.integer("v_begin", 0), part = d + 2;
-  const bool turned = c.has("position"), tabled = tables_of(c) > 0;
+  const int64_t window = window_of(c);
+  const bool turned = c.has("position"), tabled = tables_of(c) > 0,
+             by_radians = c.flag("frequencies", false);
   const Mat table = c.in(tabled ? kNewRows + kCaches : 0);
+  const int64_t rotary = rotary_dim(c.graph(), c.op());
+  const ir::Table turns =
+      turned && !tabled && !by_radians ? rope_turns(c.op(), rotary) : ir::Table{{0}};
   c.program().uses.scratch_bytes =
       std::max(c.program().uses.scratch_bytes, functions::step_scratch(d));
   ir::BufferId found = y.buffer;
@@ -249,6 +269,7 @@ void tile(TileContext& c) {
               {"HQ", h.all},
               {"HKV", h.shared},
               {"D", d},
+              {"R", rotary},
               {"HB", h.at_once},
               {"BT", h.rows},
               {"splits", splits},
@@ -263,15 +284,19 @@ void tile(TileContext& c) {
               {"table_cols", tabled ? table.cols : 0},
               {"turned", turned},
               {"tabled", tabled},
+              {"by_radians", by_radians},
               {"interleaved", c.flag("interleaved", false)},
               {"q_normed", c.has("q_eps")},
               {"k_normed", c.has("k_eps")},
               {"boxes", boxes},
               {"stored", c.flag("stored", false)},
               {"scale", c.number("scale", 1 / std::sqrt(static_cast<double>(d)))},
+              {"softcap", c.number("softcap", 0)},
+              {"window", window},
               {"q_eps", c.number("q_eps", 0)},
               {"k_eps", c.number("k_eps", 0)},
-              {"turns", turned && !tabled ? rope_turns(c.op(), d) : ir::Table{{0}}}},
+              {"factor", c.number("attention_factor", 1)},
+              {"turns", turns}},
              std::move(operands), std::move(loads));
 
   const auto parts = [&](int64_t split, int64_t r0, int64_t r1, int64_t h0, int64_t h1) {
@@ -285,8 +310,9 @@ void tile(TileContext& c) {
   const int64_t merged = heads_merged(h), merges = splits > 1 ? q.max_rows * (h.all / merged) : 0;
   c.announce_all(tasks_of(c, h) * splits + merges);
   // A box also brings rows behind those that count.
-  const int64_t old =
-      boxes ? keys.max_rows : std::max<int64_t>(c.range(ir::canonical(length - q.rows)).hi, 1);
+  const ir::Interval before = c.range(ir::canonical(length - q.rows));
+  const int64_t old = boxes ? keys.max_rows : std::max<int64_t>(before.hi, 1);
+  const int64_t first = window > 0 ? std::clamp<int64_t>(before.lo + 1 - window, 0, old - 1) : 0;
   uint32_t index = 0;
   for (int64_t r = 0; r < q.max_rows; r += h.rows)
     for (int64_t head = 0; head < h.all; head += h.at_once)
@@ -298,8 +324,8 @@ void tile(TileContext& c) {
           accesses.push_back(read(box(k, 0, k.max_rows, k_begin + kv, k_begin + kv + d)));
           accesses.push_back(read(box(v, 0, v.max_rows, v_begin + kv, v_begin + kv + d)));
         }
-        accesses.push_back(read(box(keys, 0, old, kv, kv + d)));
-        accesses.push_back(read(box(values, 0, old, kv, kv + d)));
+        accesses.push_back(read(box(keys, first, old, kv, kv + d)));
+        accesses.push_back(read(box(values, first, old, kv, kv + d)));
         for (int i = kNewRows + kCaches; i < static_cast<int>(c.op().in.size()); ++i)
           accesses.push_back(read(whole(c.in(i))));
         accesses.push_back(
@@ -346,11 +372,16 @@ std::vector<OpDef> attention_step_ops() {
              {"scale", AttrType::Number, false, "1/sqrt(head_dim)", {}, false},
              {"stored", AttrType::Bool, false, "false", {}, false},
              {"tables", AttrType::Bool, false, "false", {}, false},
+             {"frequencies", AttrType::Bool, false, "false", {}, false},
              {"length", AttrType::RuntimeInt, false, "rows of the caches", {}, false},
+             {"window", AttrType::Int, false, "", {}, false},
+             {"softcap", AttrType::Number, false, "", {}, false},
              {"position", AttrType::RuntimeInt, false, "", {}, false},
              {"theta", AttrType::Number, false, "10000", {}, false},
              {"interleaved", AttrType::Bool, false, "false", {}, false},
              {"scaling", AttrType::Scaling, false, "", {}, false},
+             {"rotary_dim", AttrType::Int, false, "head_dim", {}, false},
+             {"attention_factor", AttrType::Number, false, "1", {}, false},
              {"q_begin", AttrType::Int, false, "0", {}, false},
              {"k_begin", AttrType::Int, false, "0", {}, false},
              {"v_begin", AttrType::Int, false, "0", {}, false},

@@ -267,8 +267,10 @@ const AttributeHints& attribute_hints() {
       "; 'matmul' transposes its second operand only (transpose_b): write t = transpose(a) ahead, "
       "and t in its place";
   static const std::string no_mask =
-      "; 'attention' has no masks but 'causal' and 'length'; with others a CUDA kernel of your own "
-      "can do it (docs/cuda-kernels.md)";
+      "; 'attention' has no masks but 'causal', 'window' and 'length'; with others a CUDA kernel "
+      "of "
+      "your own can do it (docs/cuda-kernels.md)";
+  static const std::string windows = "; write window = n: with its own, a query sees n keys";
   static const AttributeHints hints = {
       {"",
        {{"base", "theta"},
@@ -313,8 +315,16 @@ const AttributeHints& attribute_hints() {
        {{"attnmask", no_mask},
         {"iscausal", "causal"},
         {"mask", no_mask},
-        {"slidingwindow", no_mask},
-        {"window", no_mask},
+        {"slidingwindow", "window"},
+        {"slidingwindowsize", "window"},
+        {"localwindowsize", windows},
+        {"windowsize", windows},
+        {"windowleft", windows},
+        {"attnlogitsoftcapping", "softcap"},
+        {"logitcap", "softcap"},
+        {"logitsoftcap", "softcap"},
+        {"logitssoftcap", "softcap"},
+        {"softcapping", "softcap"},
         {"dropout", "; where nothing is trained dropout does nothing: leave it out"},
         {"dropoutp", "; where nothing is trained dropout does nothing: leave it out"},
         {"kvheads", "; how many heads there are follows from the columns and 'head_dim'"},
@@ -343,6 +353,16 @@ const AttributeHints& attribute_hints() {
        {{"dim", "head_dim"},
         {"ropetheta", "theta"},
         {"ropescaling", "scaling"},
+        {"rotarydim", "rotary_dim"},
+        {"rotarydims", "rotary_dim"},
+        {"rotaryndims", "rotary_dim"},
+        {"rotaryembeddim", "rotary_dim"},
+        {"ropedim", "rotary_dim"},
+        {"partialrotaryfactor", "; write rotary_dim = ..., that part of 'head_dim'"},
+        {"rotarypct", "; write rotary_dim = ..., that part of 'head_dim'"},
+        {"attentionscaling", "attention_factor"},
+        {"invfreq", "; frequencies of pairs are the last operand"},
+        {"frequencies", "; frequencies of pairs are the last operand"},
         {"nheads", "; how many heads there are follows from the columns and 'head_dim'"},
         {"numheads", "; how many heads there are follows from the columns and 'head_dim'"},
         {"positionids", "; positions from memory are the second operand"},

@@ -1,5 +1,6 @@
-// rope: rotary position embedding. Pair i of a head turns by position * theta^(-2i / head_dim);
-// `scaling` stretches slow pairs. Or cosines and sines are operands: row `position` of two tables.
+// rope: rotary position embedding. Pair i of a head turns by position * theta^(-2i / rotary_dim);
+// `scaling` stretches slow pairs. Or frequencies of pairs are an operand. Or cosines and sines are
+// operands: row `position` of two tables.
 // rope_sines: the sines and cosines of angles, for products that turn heads.
 #include <fmt/format.h>
 
@@ -41,19 +42,24 @@ void check_scaling(InferContext& c, const Scaling& s) {
                              s.at("high_freq_factor"), s.at("low_freq_factor")));
 }
 
-void check_positions(InferContext& c) {
+// Has `shape` a position for each row of x?
+bool fits_rows(const ir::Shape& x, const ir::Shape& shape) {
+  return shape == ir::Shape(x.begin(), x.end() - 1) || shape == ir::Shape{leading(x)};
+}
+
+void check_positions(InferContext& c, int64_t pairs) {
   const std::string& name = c.graph()[c.op().in[1]].name;
   const Type p = c.in(1);
   if (p.dtype != ir::DType::I32) {
+    const bool frequencies = p.dtype == ir::DType::F32 && p.shape == ir::Shape{ir::Expr(pairs)};
     c.error_in(
-        1, fmt::format("'rope' takes positions in i32, but '{}' is {}", name, ir::name(p.dtype)));
+        1, fmt::format("'rope' takes positions in i32, but '{}' is {}{}", name, ir::name(p.dtype),
+                       frequencies ? "; frequencies come behind them, or with 'position'" : ""));
     c.note_in(1);
     return;
   }
   const ir::Shape& x = c.in(0).shape;
-  ir::Shape kept = x;
-  kept.pop_back();
-  if (p.shape != kept && p.shape != ir::Shape{leading(x)}) {
+  if (!fits_rows(x, p.shape)) {
     c.error_in(1, fmt::format("'rope' of {} needs a position for each row, [{}], but '{}' has {}",
                               describe(c.graph(), c.op().in[0]), leading(x).str(), name,
                               to_string(p.shape)));
@@ -76,9 +82,16 @@ void check_turns(InferContext& c) {
   if (const Scaling* s = scaling_of(c.op())) check_scaling(c, *s);
 }
 
-// Cosines, inputs `first` of them, and sines: as many columns as a head has elements or pairs, of
-// as many rows as there are positions.
-void check_tables(InferContext& c, int first, int64_t d) {
+// What an operand stands in place of isn't given.
+void refuse_theta(InferContext& c, std::string_view what) {
+  for (const char* attr : {"theta", "scaling"})
+    if (c.has(attr))
+      c.error_attr(attr, fmt::format("'{}' says how 'rope' works out {}", attr, what));
+}
+
+// Cosines, inputs `first` of them, and sines: as many columns as there are elements of a head, or
+// pairs, that turn, of as many rows as there are positions.
+void check_tables(InferContext& c, int first, int64_t head_dim, int64_t d) {
   const auto named = [&](int i) { return describe(c.graph(), c.op().in[static_cast<size_t>(i)]); };
   const Type cosines = c.in(first), sines = c.in(first + 1);
   if (!expect_float(c, first) || !expect_float(c, first + 1)) return;
@@ -92,17 +105,15 @@ void check_tables(InferContext& c, int first, int64_t d) {
   }
   if (cosines.shape.size() != 2 ||
       (cosines.shape[1] != ir::Expr(d) && cosines.shape[1] != ir::Expr(d / 2))) {
-    c.error_in(first, fmt::format("'rope' of heads of {} takes cosines of {} or {} columns, a row "
-                                  "for each position, but {} has {}",
-                                  d, d / 2, d, named(first), to_string(cosines.shape)));
+    c.error_in(first,
+               fmt::format("'rope' of heads of {}{} takes cosines of {} or {} columns, a row "
+                           "for each position, but {} has {}",
+                           head_dim, d < head_dim ? fmt::format(" of which {} turn", d) : "", d / 2,
+                           d, named(first), to_string(cosines.shape)));
     c.note_in(first);
     return;
   }
-  for (const char* attr : {"theta", "scaling"})
-    if (c.has(attr))
-      c.error_attr(attr, fmt::format("'{}' says how 'rope' works out angles, but their cosines and "
-                                     "sines are operands here",
-                                     attr));
+  refuse_theta(c, "angles, but their cosines and sines are operands here");
   const auto position = c.expr("position");
   if (!position || c.failed()) return;
   const auto range = [&](std::string_view n) { return c.graph().range_of(n); };
@@ -123,6 +134,22 @@ void check_tables(InferContext& c, int first, int64_t d) {
   }
 }
 
+// Are positions given, and once? By what the second input is, and how many there are.
+void check_where(InferContext& c) {
+  const int others = c.inputs() - 1;
+  const bool position = c.has("position");
+  const auto is_positions = [&] {
+    const Type second = c.in(1);
+    return second.dtype == ir::DType::I32 &&
+           (others == 1 || fits_rows(c.in(0).shape, second.shape));
+  };
+  const bool both = position && (others == 3 || (others > 0 && is_positions()));
+  const bool neither = !position && (others == 0 || (others == 2 && ir::is_float(c.in(1).dtype)));
+  if (both || neither)
+    c.error(fmt::format("'rope' takes 'position' or a second input with positions, and has {}",
+                        both ? "both" : "neither"));
+}
+
 void infer(InferContext& c) {
   if (!expect_float(c, 0) || !expect_constant_row(c, 0)) return;
   check_columns(c, *c.extent(0, -1).constant());
@@ -137,23 +164,27 @@ void infer(InferContext& c) {
                               describe(c.graph(), c.op().in[0]), cols));
     c.note_in(0);
   }
-  const RopeInputs inputs = rope_inputs(c.op());
-  if (c.has("position") == (inputs.positions > 0))
-    c.error(fmt::format("'rope' takes 'position' or a second input with positions, and has {}",
-                        c.has("position") ? "both" : "neither"));
   if (c.failed()) return;
-  if (inputs.positions > 0) check_positions(c);
+  const int64_t turned = check_rotary(c, d);
+  check_where(c);
+  if (c.failed()) return;
+  const RopeInputs inputs = rope_inputs(c.op());
+  if (inputs.positions > 0) check_positions(c, turned / 2);
   check_turns(c);
-  if (inputs.tables > 0) check_tables(c, inputs.tables, d);
+  if (inputs.tables > 0) check_tables(c, inputs.tables, d, turned);
+  if (inputs.frequencies > 0) {
+    check_frequencies(c, inputs.frequencies, turned / 2);
+    refuse_theta(c, "frequencies, but they are an operand here");
+  }
   ir::Shape shape = c.in(0).shape;
   shape.back() = ir::Expr(cols);
   c.set_out(0, c.out_dtype(0, c.in(0).dtype), shape);
 }
 
 // How far pair i turns from one position to the next, in radians.
-double frequency(int64_t pair, int64_t head_dim, double theta, const Scaling* scaling) {
+double frequency(int64_t pair, int64_t rotary_dim, double theta, const Scaling* scaling) {
   const double f =
-      std::pow(theta, -2.0 * static_cast<double>(pair) / static_cast<double>(head_dim));
+      std::pow(theta, -2.0 * static_cast<double>(pair) / static_cast<double>(rotary_dim));
   if (!scaling) return f;
   const double factor = scaling->at("factor"), low = scaling->at("low_freq_factor"),
                high = scaling->at("high_freq_factor");
@@ -168,20 +199,49 @@ double frequency(int64_t pair, int64_t head_dim, double theta, const Scaling* sc
 }  // namespace
 
 RopeInputs rope_inputs(const ir::Op& op) {
-  switch (op.in.size()) {
-    case 2: return {.positions = 1};
-    case 3: return {.tables = 1};
-    case 4: return {.positions = 1, .tables = 2};
-    default: return {};
+  RopeInputs inputs;
+  int next = 1;
+  if (op.attrs.count("position") == 0) inputs.positions = next++;
+  switch (static_cast<int>(op.in.size()) - next) {
+    case 1: inputs.frequencies = next; break;
+    case 2: inputs.tables = next; break;
+    default: break;
   }
+  return inputs;
 }
 
-ir::Table rope_turns(const ir::Op& op, int64_t head_dim) {
+int64_t rotary_dim(const ir::Graph& graph, const ir::Op& op) {
+  auto turned = attr_expr(graph, op, "rotary_dim");
+  if (!turned) turned = attr_expr(graph, op, "head_dim");
+  return turned.value_or(ir::Expr(0)).constant().value_or(0);
+}
+
+int64_t check_rotary(InferContext& c, int64_t head_dim) {
+  const int64_t turned = c.integer("rotary_dim", head_dim);
+  if (!c.failed() && (turned < 2 || turned % 2 != 0 || turned > head_dim))
+    c.error_attr("rotary_dim", fmt::format("'rotary_dim' of '{}' must be an even number from 2 to "
+                                           "'head_dim', which is {}, not {}",
+                                           c.op().kind, head_dim, turned));
+  return turned;
+}
+
+void check_frequencies(InferContext& c, int i, int64_t pairs) {
+  const Type f = c.in(i);
+  if (f.dtype == ir::DType::F32 && f.shape == ir::Shape{ir::Expr(pairs)}) return;
+  const std::string named = describe(c.graph(), c.op().in[static_cast<size_t>(i)]);
+  c.error_in(i, fmt::format("'{}' takes a frequency in f32 for each pair of elements that turn, "
+                            "[{}], but {} is {}{}",
+                            c.op().kind, pairs, named, ir::name(f.dtype),
+                            f.shape.size() == 2 ? "; cosines and sines are two operands" : ""));
+  c.note_in(i);
+}
+
+ir::Table rope_turns(const ir::Op& op, int64_t rotary_dim) {
   const double theta = attr_number(op, "theta", 10000);
   const Scaling* scaling = scaling_of(op);
   ir::Table table;
-  for (int64_t i = 0; i < head_dim / 2; ++i) {
-    double turns = frequency(i, head_dim, theta, scaling) / (2 * std::numbers::pi);
+  for (int64_t i = 0; i < rotary_dim / 2; ++i) {
+    double turns = frequency(i, rotary_dim, theta, scaling) / (2 * std::numbers::pi);
     turns -= std::floor(turns);
     table.words.push_back(static_cast<uint64_t>(std::ldexp(turns, 64)));
   }
@@ -196,9 +256,10 @@ void tile(TileContext& c) {
   const int64_t d = c.integer("head_dim", 0);
   const int64_t block = c.cut().tile[0];
   const Columns columns = columns_of(c, x.max_cols);
+  const int first = inputs.given(), end = first > 0 ? static_cast<int>(c.op().in.size()) : first;
+  const int64_t turned = rotary_dim(c.graph(), c.op());
   std::vector<ir::BufferId> operands = {x.mat.buffer};
-  for (int i = 0; inputs.tables > 0 && i < 2; ++i)
-    operands.push_back(c.in(inputs.tables + i).buffer);
+  for (int i = first; i < end; ++i) operands.push_back(c.in(i).buffer);
   if (inputs.positions > 0) operands.push_back(c.in(inputs.positions).buffer);
   operands.push_back(y.mat.buffer);
   std::vector<ir::Param> params = {{"X", x.mat.dtype},
@@ -208,28 +269,32 @@ void tile(TileContext& c) {
                                    {"x_begin", columns.first},
                                    {"H", columns.count / d},
                                    {"D", d},
+                                   {"R", turned},
                                    {"BR", block},
                                    {"interleaved", c.flag("interleaved", false)},
                                    {"from_positions", inputs.positions > 0},
-                                   c.value("position", c.expr("position").value_or(ir::Expr(0)))};
+                                   c.value("position", c.expr("position").value_or(ir::Expr(0))),
+                                   {"factor", c.number("attention_factor", 1)}};
+  const char* function = "rope";
   if (inputs.tables > 0) {
+    function = "rope_tables";
     const Mat table = c.in(inputs.tables);
     params.push_back({"T", table.dtype});
     params.push_back({"table_cols", table.cols});
     params.push_back(c.value("limit", table.rows));
+  } else if (inputs.frequencies > 0) {
+    function = "rope_frequencies";
   } else {
-    params.push_back({"turns", rope_turns(c.op(), d)});
+    params.push_back({"turns", rope_turns(c.op(), turned)});
   }
-  const ir::CallId call =
-      c.call(inputs.tables > 0 ? "rope_tables" : "rope", std::move(params), std::move(operands));
+  const ir::CallId call = c.call(function, std::move(params), std::move(operands));
   c.announce_all(tiles_of(x.max_rows, block));
   for (int64_t r = 0; r < x.max_rows; r += block) {
     std::vector<ir::Access> accesses = {
         read(columns.count == x.max_cols
                  ? x.block(r, r + block)
                  : box(x.mat, r, r + block, columns.first, columns.first + columns.count))};
-    for (int i = 0; inputs.tables > 0 && i < 2; ++i)
-      accesses.push_back(read(whole(c.in(inputs.tables + i))));
+    for (int i = first; i < end; ++i) accesses.push_back(read(whole(c.in(i))));
     if (inputs.positions > 0)
       accesses.push_back(read(one_per_row(c.in(inputs.positions), r, r + block)));
     accesses.push_back(write(y.block(r, r + block)));
@@ -237,7 +302,8 @@ void tile(TileContext& c) {
   }
 }
 
-// What rope_sines makes: for each pair of a row its sine and its cosine, side by side.
+// What rope_sines makes: for each pair of a row its sine and its cosine, side by side. It may have
+// frequencies.
 void infer_sines(InferContext& c) {
   const int64_t d = c.integer("head_dim", 0);
   const ir::Expr rows = c.expr("rows").value_or(ir::Expr(0));
@@ -249,6 +315,8 @@ void infer_sines(InferContext& c) {
     c.error_attr("head_dim",
                  fmt::format("'head_dim' of 'rope_sines' must be even and at least 2, not {}", d));
   check_turns(c);
+  if (!c.failed()) check_rotary(c, d);
+  if (c.inputs() > 0) check_frequencies(c, 0, d / 2);
   if (!c.failed()) c.set_out(0, ir::DType::F32, {rows, ir::Expr(d)});
 }
 
@@ -263,16 +331,26 @@ Cut choose_sines(const TileContext& c) {
 void tile_sines(TileContext& c) {
   const Mat y = c.out(0);
   const int64_t block = c.cut().tile[0];
+  const bool given = !c.op().in.empty();
+  std::vector<ir::BufferId> operands;
+  if (given) operands.push_back(c.in(0).buffer);
+  operands.push_back(y.buffer);
   const ir::CallId call = c.call("rope_sines",
                                  {c.value("rows", y.rows),
                                   {"D", y.cols},
                                   {"BR", block},
                                   c.value("position", c.expr("position").value_or(ir::Expr(0))),
-                                  {"turns", rope_turns(c.op(), y.cols)}},
-                                 {y.buffer});
+                                  {"by_radians", given},
+                                  {"factor", c.number("attention_factor", 1)},
+                                  {"turns", given ? ir::Table{{0}} : rope_turns(c.op(), y.cols)}},
+                                 std::move(operands));
   c.announce_all(tiles_of(y.max_rows, block));
-  for (int64_t r = 0; r < y.max_rows; r += block)
-    c.task(call, static_cast<uint32_t>(r / block), {write(box(y, r, r + block, 0, y.cols))});
+  for (int64_t r = 0; r < y.max_rows; r += block) {
+    std::vector<ir::Access> accesses;
+    if (given) accesses.push_back(read(whole(c.in(0))));
+    accesses.push_back(write(box(y, r, r + block, 0, y.cols)));
+    c.task(call, static_cast<uint32_t>(r / block), std::move(accesses));
+  }
 }
 
 }  // namespace
@@ -288,6 +366,8 @@ std::vector<OpDef> rope_ops() {
              {"theta", AttrType::Number, false, "10000", {}, false},
              {"interleaved", AttrType::Bool, false, "false", {}, false},
              {"scaling", AttrType::Scaling, false, "", {}, false},
+             {"rotary_dim", AttrType::Int, false, "head_dim", {}, false},
+             {"attention_factor", AttrType::Number, false, "1", {}, false},
              kFirstColumn,
              kColumns};
   d.infer = infer;
@@ -305,12 +385,14 @@ std::vector<OpDef> rope_ops() {
   sines.kind = "rope_sines";
   sines.summary = "sines and cosines of rope's angles, made for products that turn heads";
   sines.internal = true;
-  sines.min_in = sines.max_in = 0;
+  sines.min_in = 0;
+  sines.max_in = 1;
   sines.attrs = {{"rows", AttrType::RuntimeInt, true, "", {}, false},
                  {"head_dim", AttrType::Int, true, "", {}, false},
                  {"position", AttrType::RuntimeInt, false, "0", {}, false},
                  {"theta", AttrType::Number, false, "10000", {}, false},
-                 {"scaling", AttrType::Scaling, false, "", {}, false}};
+                 {"scaling", AttrType::Scaling, false, "", {}, false},
+                 {"attention_factor", AttrType::Number, false, "1", {}, false}};
   sines.infer = infer_sines;
   sines.tile_axes = kRowAxes;
   sines.choose = choose_sines;

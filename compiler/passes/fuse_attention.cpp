@@ -181,11 +181,11 @@ class AttentionFuser {
       if (readers_[index(at.source)].size() != 1 || op.in.empty()) break;
       if (op.kind == "rope") {
         const ops::RopeInputs inputs = ops::rope_inputs(op);
-        const bool tables =
-            inputs.tables == 0 ||
-            std::none_of(op.in.begin() + inputs.tables, op.in.end(),
+        const bool stays =
+            inputs.given() == 0 ||
+            std::none_of(op.in.begin() + inputs.given(), op.in.end(),
                          [&](TensorId read) { return graph_[read].kind == TensorKind::State; });
-        const bool folds = ropes && !at.rope && !at.norm && inputs.positions == 0 && tables &&
+        const bool folds = ropes && !at.rope && !at.norm && inputs.positions == 0 && stays &&
                            op.attrs.count("columns") == 0 && is_rows(op.out[0], rows) &&
                            *ops::attr_expr(graph_, op, "head_dim") == Expr(head_dim);
         if (!folds) break;
@@ -241,12 +241,13 @@ class AttentionFuser {
     number("v_begin", step.v.begin);
     if (step.q.rope) {
       const Op& rope = graph_.ops[*step.q.rope];
-      for (const char* attr : {"position", "theta", "interleaved", "scaling"})
+      for (const char* attr :
+           {"position", "theta", "interleaved", "scaling", "rotary_dim", "attention_factor"})
         if (const auto it = rope.attrs.find(attr); it != rope.attrs.end())
           op.attrs[attr] = it->second;
-      if (const int tables = ops::rope_inputs(rope).tables; tables > 0) {
-        op.in.insert(op.in.end(), rope.in.begin() + tables, rope.in.end());
-        op.attrs["tables"] = {true, attention.loc};
+      if (const ops::RopeInputs inputs = ops::rope_inputs(rope); inputs.given() > 0) {
+        op.in.insert(op.in.end(), rope.in.begin() + inputs.given(), rope.in.end());
+        op.attrs[inputs.tables > 0 ? "tables" : "frequencies"] = {true, attention.loc};
       }
     }
     for (const auto& [attr, rows] : {std::pair("q_eps", &step.q), {"k_eps", &step.k}})
@@ -374,6 +375,9 @@ std::string refuse_stored(const ir::Graph& graph, const Op& op, const cost::Mach
   const bool many = typical(q.shape[0], *rows) * group >= functions::kManyRows;
   const int64_t least = many ? kLeastOfMany : kLeastKeys;
   if (typical(length, *all) < least) return fmt::format("it has fewer than {} keys", least);
+  const auto window = ops::attr_expr(graph, op, "window");
+  if (window && *window->constant() + typical(q.shape[0], *rows) - 1 < least)
+    return fmt::format("its rows see fewer than {} keys", least);
   return "";
 }
 

@@ -51,10 +51,19 @@ class RopeFuser {
  private:
   int64_t columns_in(TensorId t) const { return *graph_[t].shape.back().constant(); }
   int64_t head_dim(const Op& rope) const { return constant_of(graph_, rope, "head_dim", 0); }
+  bool is_from_outside(TensorId t) const {
+    return graph_[t].kind == TensorKind::Input || graph_[t].kind == TensorKind::Param;
+  }
   // Why all ropes of a product's result stay, or "": the reason is the same for each.
   std::string refuse(const Op& rope) {
     if (ops::rope_inputs(rope).positions > 0) return "its positions are a tensor";
     if (ops::rope_inputs(rope).tables > 0) return "its cosines and sines are tensors";
+    if (const int64_t turned = ops::rotary_dim(graph_, rope); turned < head_dim(rope))
+      return fmt::format("it turns {} of {} elements of a head", turned, head_dim(rope));
+    // They are read before all else.
+    if (const int given = ops::rope_inputs(rope).frequencies;
+        given > 0 && !is_from_outside(rope.in[static_cast<size_t>(given)]))
+      return "its frequencies are no input or parameter";
     const TensorId y = rope.in[0];
     // What it reads may have been another rope's result.
     const auto own = static_cast<size_t>(&rope - graph_.ops.data());
@@ -179,10 +188,13 @@ class RopeFuser {
     Op op;
     op.kind = "rope_sines";
     op.loc = rope.loc;
-    for (const char* attr : {"head_dim", "position", "theta", "scaling"})
+    for (const char* attr : {"head_dim", "position", "theta", "scaling", "attention_factor"})
       if (const auto it = rope.attrs.find(attr); it != rope.attrs.end())
         op.attrs[attr] = it->second;
     op.attrs["rows"] = {rows, rope.loc};
+    if (const int first = ops::rope_inputs(rope).frequencies; first > 0)
+      op.in = {rope.in[static_cast<size_t>(first)]};
+    op.in_loc.assign(op.in.size(), rope.loc);
     return op;
   }
 

@@ -155,7 +155,9 @@ std::string refuse_maker(const ir::Graph& graph, const Constraints& constraints,
 Turns turns_of(const ir::Graph& graph, const ir::Op& rope) {
   Turns turns = {ops::attr_expr(graph, rope, "head_dim"),
                  ops::attr_expr(graph, rope, "position"),
+                 ops::rotary_dim(graph, rope),
                  ops::attr_number(rope, "theta", 10000),
+                 ops::attr_number(rope, "attention_factor", 1),
                  ops::attr_flag(rope, "interleaved", false),
                  {},
                  {}};
@@ -163,8 +165,9 @@ Turns turns_of(const ir::Graph& graph, const ir::Op& rope) {
     turns.scaling = it->second;
     turns.scaling->loc = {};
   }
-  if (rope.kind == "rope" && ops::rope_inputs(rope).tables > 0)
-    turns.tables.assign(rope.in.begin() + ops::rope_inputs(rope).tables, rope.in.end());
+  const int first = rope.kind == "rope" ? ops::rope_inputs(rope).given() : 0;
+  if (first > 0 || rope.kind == "rope_sines")
+    turns.given.assign(rope.in.begin() + first, rope.in.end());
   return turns;
 }
 

@@ -89,10 +89,11 @@ std::string refuse_maker(const ir::Graph& graph, const Constraints& constraints,
 /// what is left out is the default.
 struct Turns {
   std::optional<ir::Expr> head_dim, position;
-  double theta = 0;
+  int64_t rotary_dim = 0;
+  double theta = 0, attention_factor = 1;
   bool interleaved = false;
   std::optional<ir::Attr> scaling;
-  std::vector<ir::TensorId> tables;  // cosines and sines, or none
+  std::vector<ir::TensorId> given;  // cosines and sines, or frequencies, or none
   friend bool operator==(const Turns&, const Turns&) = default;
 };
 Turns turns_of(const ir::Graph& graph, const ir::Op& rope);

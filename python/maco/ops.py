@@ -327,27 +327,37 @@ class Ops:
         scaling: Mapping[str, Number] | None = None,
         cosines: Value | None = None,
         sines: Value | None = None,
+        rotary_dim: int | None = None,
+        attention_factor: float = 1.0,
+        frequencies: Value | None = None,
         **common: Unpack[Common],
     ) -> Value:
         """Rotary embedding of x[M,H*head_dim], of x's shape. Floats.
 
         Either `positions`, i32 and one a row, or `position`: row i stands at position + i; it may use scalars, dims and rank. `scaling`
-        is Llama 3.1's: factor, low_freq_factor, high_freq_factor, original_max_position. `cosines` and `sines`, in place of `theta` and
-        `scaling`: floats [S,head_dim] or [S,head_dim/2], of which the row of a position counts, one column for each element of a head or
-        for each pair.
+        is Llama 3.1's: factor, low_freq_factor, high_freq_factor, original_max_position. `rotary_dim`: only the first so many elements
+        of each head turn, an even number; pairs are within them, and the others are kept. In place of `theta` and `scaling`:
+        `frequencies`, f32 [rotary_dim/2], by how many radians each pair turns from one position to the next; or `cosines` and `sines`,
+        floats [S,rotary_dim] or [S,rotary_dim/2], of which the row of a position counts, one column for each element that turns or for
+        each pair. Cosines and sines are multiplied by `attention_factor`.
         """
         if (cosines is None) != (sines is None):
             raise TypeError("rope() takes cosines and sines, or neither")
+        if cosines is not None and frequencies is not None:
+            raise TypeError("rope() takes frequencies, or cosines and sines, not both")
         attributes = {
             "head_dim": head_dim,
             "position": position,
             "theta": theta,
             "interleaved": interleaved,
             "scaling": None if scaling is None else dict(scaling),
+            "rotary_dim": rotary_dim,
+            "attention_factor": None if attention_factor == 1.0 else attention_factor,
         }
-        if cosines is not None and theta == 10000.0:
+        given = [one for one in (cosines, sines, frequencies) if one is not None]
+        if given and theta == 10000.0:
             del attributes["theta"]
-        inputs = [one for one in (x, positions, cosines, sines) if one is not None]
+        inputs = [x, *([] if positions is None else [positions]), *given]
         return self._one("rope", inputs, attributes, common)
 
     def attention(
@@ -360,14 +370,17 @@ class Ops:
         causal: bool = False,
         scale: float | None = None,
         length: ExprLike | None = None,
+        window: int | None = None,
+        softcap: float | None = None,
         **common: Unpack[Common],
     ) -> Value:
         """softmax(q k^T * scale) v for each head: q[T,Hq*D], k and v[S,Hkv*D] give [T,Hq*D]. Floats.
 
         Query head h reads head h / (Hq / Hkv). `length` (S if not given; it may use scalars and dims) says how many rows of k and v
-        count; with `causal` query i stands at length - T + i. `scale` is 1/sqrt(head_dim) if not given.
+        count; with `causal` query i stands at length - T + i. `scale` is 1/sqrt(head_dim) if not given. With `causal`, `window` = n is how
+        many keys a query sees, itself the last of them. With `softcap` = c scores s become c * tanh(s / c).
         """
-        attributes = {"head_dim": head_dim, "causal": causal, "scale": scale, "length": length}
+        attributes = {"head_dim": head_dim, "causal": causal, "scale": scale, "length": length, "window": window, "softcap": softcap}
         return self._one("attention", [q, k, v], attributes, common)
 
     # ---- collectives: all ranks run them, in one order

@@ -32,7 +32,7 @@ def test_a_layer_by_calls_is_the_one_of_its_text():
         phase="first",
     )
     kept = g.kv_append(cache, x, at=pos, name="keep")
-    a = g.attention(q, kept, kept, head_dim=64, causal=True, length=pos + tokens)
+    a = g.attention(q, kept, kept, head_dim=64, causal=True, length=pos + tokens, window=16, softcap=2.5)
     p = g.matmul(a, w, transpose_b=True, name="down", after=[kept], priority="high", phase="second")
     y = g.allreduce(p, overlap_group="mlp", dtype="f32")
     g.output("y", y)
@@ -51,7 +51,7 @@ def test_a_layer_by_calls_is_the_one_of_its_text():
   q = rope(x, head_dim = 64, position = pos + 1, scaling = {factor: 8.0, low_freq_factor: 1, high_freq_factor: 4.0,
     original_max_position: 32}, phase = "first")
   cache = kv_append(cache, x, at = pos) @keep
-  attention.0 = attention(q, cache, cache, head_dim = 64, causal = true, length = pos + tokens)
+  attention.0 = attention(q, cache, cache, head_dim = 64, causal = true, length = pos + tokens, window = 16, softcap = 2.5)
   down = matmul(attention.0, w, transpose_b = true, after = [keep], priority = high, phase = "second")
   output y = allreduce(down, overlap_group = "mlp", dtype = f32)
   output last = slice(x, axis = 0, begin = -1)

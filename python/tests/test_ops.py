@@ -204,7 +204,12 @@ def test_every_keyword_reaches_the_graph():
             g.rope(x, head_dim=8, position="rank + 1", theta=500.0, interleaved=True),
             ["position = rank + 1", "theta = 500", "interleaved = true"],
         ),
+        (
+            g.rope(x, head_dim=8, position=1, rotary_dim=6, attention_factor=1.5),
+            ["rotary_dim = 6", "attention_factor = 1.5"],
+        ),
         (g.attention(x, x, x, head_dim=8, causal=True, scale=0.125, length=4), ["causal = true", "scale = 0.125", "length = 4"]),
+        (g.attention(x, x, x, head_dim=8, causal=True, window=2, softcap=50), ["window = 2", "softcap = 50"]),
         (g.slice(x, 1, 2, 14, 3), ["axis = 1", "begin = 2", "end = 14", "step = 3"]),
         (g.transpose(g.reshape(x, [2, 4, -1]), [2, 0, 1]), ["perm = [2, 0, 1]"]),
         (g.concat(x, x, x, axis=-1), ["axis = -1"]),
@@ -230,6 +235,51 @@ def test_every_keyword_reaches_the_graph():
     assert all(word in send for word in ("dst = 1", "tag = 3", "if = rank == 0"))
     assert all(word in lines["got"] for word in ("src = 0", "tag = 3", "if = rank == 1"))
     g.compile(target="cpu")
+
+
+def test_rope_by_frequencies():
+    """Positions from a scalar and from memory, a part of each head, a factor; and what can't be."""
+    g = maco.Graph("g")
+    pos, x = g.scalar("pos", 0, 131072), g.input("x", "f32", [3, 192])
+    f, p = g.param("f", "f32", [36]), g.input("p", "i32", [3])
+    g.output("y", g.rope(x, head_dim=96, position=pos, frequencies=f, rotary_dim=72, attention_factor=1.25))
+    g.output("z", g.rope(x, p, head_dim=96, frequencies=f, rotary_dim=72, interleaved=True))
+    s = maco.Session(g.compile(target="cpu"))
+    s.allocate()
+    random = np.random.default_rng(3)
+    rows = random.standard_normal((3, 2, 96)).astype(np.float32)
+    radians = (random.standard_normal(36) * 3).astype(np.float32)
+    positions = np.array([131071, 0, -5], np.int32)
+    s.write("x", rows.reshape(3, 192))
+    s.write("f", radians)
+    s.write("p", positions)
+    s.run(pos=131069)
+
+    def turned(where, first, second, factor):
+        angles = (where.astype(np.float64)[:, None] * radians.astype(np.float64))[:, None, :]
+        want = rows.astype(np.float64)
+        a, b = want[..., first].copy(), want[..., second].copy()
+        want[..., first] = factor * (a * np.cos(angles) - b * np.sin(angles))
+        want[..., second] = factor * (b * np.cos(angles) + a * np.sin(angles))
+        return want.reshape(3, 192)
+
+    y = turned(131069 + np.arange(3), slice(0, 36), slice(36, 72), 1.25)
+    np.testing.assert_allclose(s.read("y"), y, rtol=0, atol=2e-6)
+    np.testing.assert_allclose(s.read("z"), turned(positions, slice(0, 72, 2), slice(1, 72, 2), 1), rtol=0, atol=2e-6)
+
+    # What isn't finite makes no numbers of its pair alone.
+    radians[1], radians[2] = np.inf, np.nan
+    s.write("f", radians)
+    s.run(pos=0)
+    bad = np.zeros((3, 2, 96), bool)
+    bad[..., [1, 2, 37, 38]] = True
+    np.testing.assert_array_equal(np.isnan(s.read("y")), bad.reshape(3, 192))
+
+    with pytest.raises(TypeError, match="frequencies, or cosines and sines, not both"):
+        g.rope(x, head_dim=96, position=pos, frequencies=f, cosines=f, sines=f)
+    g.output("w", g.rope(x, head_dim=96, position=pos, frequencies=f, theta=500.0))
+    with pytest.raises(maco.GraphError, match="'theta' says how 'rope' works out frequencies, but they are an operand here"):
+        g.check()
 
 
 SOURCE = """

@@ -400,10 +400,12 @@ Attrs GraphBuilder::list(const RopeAttrs& a) {
   attrs.emplace_back("theta", a.theta);
   if (a.interleaved) attrs.emplace_back("interleaved", true);
   if (!a.scaling.empty()) attrs.emplace_back("scaling", a.scaling);
+  if (a.rotary_dim != 0) attrs.emplace_back("rotary_dim", a.rotary_dim);
+  if (a.attention_factor != 1) attrs.emplace_back("attention_factor", a.attention_factor);
   return attrs;
 }
 
-Attrs GraphBuilder::list_by_tables(const RopeAttrs& a) {
+Attrs GraphBuilder::list_given(const RopeAttrs& a) {
   Attrs attrs = list(a);
   if (a.theta == RopeAttrs{}.theta)
     std::erase_if(attrs, [](auto& one) { return one.first == "theta"; });
@@ -415,6 +417,8 @@ Attrs GraphBuilder::list(const AttentionAttrs& a) {
   if (a.causal) attrs.emplace_back("causal", true);
   if (a.scale) attrs.emplace_back("scale", *a.scale);
   if (a.length) attrs.emplace_back("length", *a.length);
+  if (a.window) attrs.emplace_back("window", *a.window);
+  if (a.softcap) attrs.emplace_back("softcap", *a.softcap);
   return attrs;
 }
 

@@ -1,5 +1,6 @@
 // attention over a cache or over keys of this launch, with grouped heads; kv_append, which fills
-// the cache. A causal query that stands before the first key (more queries than keys) gives zeros.
+// the cache. A causal query that stands before the first key (more queries than keys) gives zeros;
+// with a window it sees that many keys, itself the last of them. Scores may be capped.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,6 +20,8 @@ void attention(Call& call) {
   const int64_t length = call.integer("length", k.rows());
   const double scale = call.number("scale", 1 / std::sqrt(static_cast<double>(d)));
   const bool causal = call.flag("causal", false);
+  const int64_t window = call.integer("window", length);
+  const double cap = call.number("softcap", 0);
   if (!call.status()) return;
   const int64_t rows = q.rows(), heads = q.cols() / d, kv_heads = k.cols() / d;
   if (length < 1 || length > k.rows())
@@ -32,19 +35,21 @@ void attention(Call& call) {
     for (int64_t item = first; item < last; ++item) {
       const int64_t i = item / heads, head = item % heads, kv = head / (heads / kv_heads);
       const int64_t seen = causal ? length - rows + i + 1 : length;
+      const int64_t begin = std::max<int64_t>(seen - window, 0);
       const double* qi = qs.data() + i * q.cols() + head * d;
       double top = -INFINITY, sum = 0;
-      for (int64_t s = 0; s < seen; ++s) {
+      for (int64_t s = begin; s < seen; ++s) {
         const double* ksd = ks.data() + s * k.cols() + kv * d;
         double dot = 0;
         for (int64_t j = 0; j < d; ++j) dot += qi[j] * ksd[j];
-        p[static_cast<size_t>(s)] = dot * scale;
-        top = std::isnan(dot) ? dot : std::max(top, dot * scale);
+        const double score = cap > 0 ? cap * std::tanh(dot * scale / cap) : dot * scale;
+        p[static_cast<size_t>(s)] = score;
+        top = std::isnan(score) ? score : std::max(top, score);
       }
-      for (int64_t s = 0; s < seen; ++s)
+      for (int64_t s = begin; s < seen; ++s)
         sum += p[static_cast<size_t>(s)] = std::exp(p[static_cast<size_t>(s)] - top);
       double* o = out.data() + i * q.cols() + head * d;
-      for (int64_t s = 0; s < seen; ++s) {
+      for (int64_t s = begin; s < seen; ++s) {
         const double weight = p[static_cast<size_t>(s)] / sum;
         const double* vsd = vs.data() + s * v.cols() + kv * d;
         for (int64_t j = 0; j < d; ++j) o[j] += weight * vsd[j];

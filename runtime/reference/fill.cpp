@@ -117,10 +117,8 @@ int64_t indexes(const ir::Graph& graph, const std::vector<Move>& moves, ir::Tens
     if (op.in.size() > 1 && op.in[1] == tensor) {
       if (op.kind == "embedding") limit(graph[op.in[0]].shape[0].constant().value_or(1));
       // Of tables, behind positions, those that they have rows of.
-      if (op.kind == "rope" && op.in.size() == 4)
-        limit(graph[op.in[2]].shape[0].constant().value_or(1));
-      else if (op.kind == "rope" && op.in.size() == 2)
-        limit(4096);
+      if (op.kind == "rope" && op.attrs.count("position") == 0)
+        limit(op.in.size() == 4 ? graph[op.in[2]].shape[0].constant().value_or(1) : 4096);
     }
   for (const Move& move : moves)
     if (move.from == tensor)

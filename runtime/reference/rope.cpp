@@ -1,6 +1,7 @@
-// rope: turns pairs of elements of each head by position x frequency. Pairs are (j, j + D/2), or
-// (2j, 2j + 1) with `interleaved`; frequencies fall off as theta^(-2j/D), stretched by `scaling` as
-// in Llama 3.1. With tables, cosine and sine of an element are read where its position says.
+// rope: turns pairs among the first R = rotary_dim elements of each head by position x frequency.
+// Pairs are (j, j + R/2), or (2j, 2j + 1) with `interleaved`; frequencies fall off as
+// theta^(-2j/R), stretched by `scaling` as in Llama 3.1, or are an operand. With tables, cosine and
+// sine of an element are read where its position says. Both are multiplied by attention_factor.
 #include <cmath>
 #include <functional>
 #include <utility>
@@ -13,6 +14,7 @@ namespace maco::reference {
 
 namespace {
 
+// Of pairs of `d` elements.
 std::vector<double> frequencies(Call& call, int64_t d) {
   const double theta = call.number("theta", 10000);
   std::vector<double> f;
@@ -61,12 +63,15 @@ void rope(Call& call) {
   const Tensor& x = *call.in[0];
   const int64_t d = call.integer("head_dim", x.cols()), n = x.cols(),
                 first_position = call.integer("position", 0);
-  const size_t inputs = call.in.size();
-  const bool tables = inputs > 2;
+  const int64_t turned = call.integer("rotary_dim", d);
+  const double factor = call.number("attention_factor", 1);
+  const size_t inputs = call.in.size(), others = inputs - (call.has("position") ? 1 : 2);
+  const bool tables = others == 2;
   const std::vector<int32_t> positions =
-      inputs % 2 == 0 ? call.in[1]->integers() : std::vector<int32_t>();
+      call.has("position") ? std::vector<int32_t>() : call.in[1]->integers();
   const bool interleaved = call.flag("interleaved", false);
-  const std::vector<double> f = frequencies(call, d);
+  const std::vector<double> f =
+      others == 1 ? call.in[inputs - 1]->doubles() : frequencies(call, turned);
   if (!call.status()) return;
 
   std::vector<double> cosines, sines;
@@ -79,7 +84,7 @@ void rope(Call& call) {
         return call.bad_index(positions[i], rows, static_cast<int64_t>(i));
   }
   const Angle angle =
-      tables ? looked_up(*call.in[inputs - 2], cosines, sines, d, interleaved) : worked_out(f);
+      tables ? looked_up(*call.in[inputs - 2], cosines, sines, turned, interleaved) : worked_out(f);
 
   std::vector<double> v = x.doubles();
   parallel_for(x.rows(), 30 * static_cast<double>(n), [&](int64_t first, int64_t last) {
@@ -87,14 +92,16 @@ void rope(Call& call) {
       const int64_t position =
           positions.empty() ? first_position + i : positions[static_cast<size_t>(i)];
       for (int64_t head = 0; head < n; head += d)
-        for (int64_t j = 0; j < d / 2; ++j) {
-          double& a = v[static_cast<size_t>(i * n + head + (interleaved ? 2 * j : j))];
-          double& b = v[static_cast<size_t>(i * n + head + (interleaved ? 2 * j + 1 : j + d / 2))];
+        for (int64_t j = 0; j < turned / 2; ++j) {
+          const int64_t one = head + (interleaved ? 2 * j : j),
+                        other = interleaved ? one + 1 : one + turned / 2;
+          double &a = v[static_cast<size_t>(i * n + one)],
+                 &b = v[static_cast<size_t>(i * n + other)];
           const auto [c0, s0] = angle(position, j, 0);
           const auto [c1, s1] = angle(position, j, 1);
           const double a0 = a, b0 = b;
-          a = a0 * c0 - b0 * s0;
-          b = b0 * c1 + a0 * s1;
+          a = factor * (a0 * c0 - b0 * s0);
+          b = factor * (b0 * c1 + a0 * s1);
         }
     }
   });

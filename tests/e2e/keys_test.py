@@ -322,6 +322,8 @@ attr("rope", "position", 0, 5)
 attr("rope", "theta", None, 500000)
 attr("rope", "interleaved", False, True)
 attr("rope", "scaling", None, {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position": 128})
+attr("rope", "rotary_dim", None, 4)
+attr("rope", "attention_factor", None, 1.25)
 SCALING = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position": 128}
 for key in SCALING:
     case("scaling", key, CHANGES, with_op(PLAIN["rope"], 0, scaling=SCALING),
@@ -330,6 +332,8 @@ attr("attention", "head_dim", 8, 16)
 attr("attention", "causal", False, True)
 attr("attention", "scale", None, 0.5)
 attr("attention", "length", None, 5)
+attr("attention", "window", None, 3, 4, base=with_op(PLAIN["attention"], 0, causal=True))
+attr("attention", "softcap", None, 2.5)
 attr("kv_append", "at", 0, 5)
 attr("reshape", "shape", [16, 8], [8, 16], base=graph({"a": tensor("input", F), "y": tensor("output", [1, 8, 16])},
                                                       [op("reshape", "a", "r"), op("softmax", "r", "s"),

@@ -136,13 +136,14 @@ def softmax(op, ins, names):
 def rope(op, ins, names):
     x = wide(ins[0])
     d = evaluate(op["head_dim"], names)
+    r = evaluate(op.get("rotary_dim", d), names)
     rows = x.reshape(-1, x.shape[-1] // d, d)
-    given = len(ins) % 2 == 0
-    positions = ins[1].reshape(-1).astype(np.float64) if given else evaluate(op.get("position", 0), names) + np.arange(len(rows))
-    if len(ins) > 2:
+    where, angles = ([], ins[1:]) if "position" in op else (ins[1:2], ins[2:])
+    positions = where[0].reshape(-1).astype(np.float64) if where else evaluate(op["position"], names) + np.arange(len(rows))
+    if len(angles) == 2:
         at = positions.astype(np.int64)
-        return turned(op, x, rows, *(wide(table)[at][:, None, :] for table in ins[-2:]))
-    frequencies = float(op.get("theta", 10000)) ** (-np.arange(0, d, 2) / d)
+        return turned(op, x, rows, r, *(wide(table)[at][:, None, :] for table in angles))
+    frequencies = wide(angles[0]) if angles else float(op.get("theta", 10000)) ** (-np.arange(0, r, 2) / r)
     if "scaling" in op:
         s = op["scaling"]
         wavelength = 2 * np.pi / frequencies
@@ -152,16 +153,16 @@ def rope(op, ins, names):
         short = wavelength < s["original_max_position"] / s["high_freq_factor"]
         frequencies = np.where(long, frequencies / s["factor"], np.where(short, frequencies, mixed))
     angles = (positions[:, None] * frequencies)[:, None, :]
-    return turned(op, x, rows, np.cos(angles), np.sin(angles))
+    return turned(op, x, rows, r, np.cos(angles), np.sin(angles))
 
 
-def turned(op, x, rows, cosines, sines):
-    """Pairs of `rows`; cosines and sines have a column for each pair, or for each element."""
-    d = rows.shape[-1]
-    pairs = (slice(0, None, 2), slice(1, None, 2)) if op.get("interleaved", False) else (slice(0, d // 2), slice(d // 2, None))
-    of = pairs if cosines.shape[-1] == d else (slice(None), slice(None))
+def turned(op, x, rows, r, cosines, sines):
+    """Pairs of the first `r` of `rows`; cosines and sines have a column for each pair, or for each element."""
+    pairs = (slice(0, r, 2), slice(1, r, 2)) if op.get("interleaved", False) else (slice(0, r // 2), slice(r // 2, r))
+    of = pairs if cosines.shape[-1] == r else (slice(None), slice(None))
+    cosines, sines = (op.get("attention_factor", 1) * of_angle for of_angle in (cosines, sines))
     a, b = rows[..., pairs[0]], rows[..., pairs[1]]
-    y = np.empty_like(rows)
+    y = rows.copy()
     y[..., pairs[0]] = a * cosines[..., of[0]] - b * sines[..., of[0]]
     y[..., pairs[1]] = a * sines[..., of[1]] + b * cosines[..., of[1]]
     return y.reshape(x.shape)
@@ -174,9 +175,13 @@ def attention(op, ins, names):
     group = len(q) // len(k)
     k, v = (np.repeat(t[:, :length], group, axis=0) for t in (k, v))
     scores = q @ k.transpose(0, 2, 1) * op.get("scale", 1 / math.sqrt(d))
+    if "softcap" in op:
+        scores = op["softcap"] * np.tanh(scores / op["softcap"])
     if op.get("causal", False):
         last = length - q.shape[1] + np.arange(q.shape[1])
-        scores = np.where(np.arange(length) <= last[:, None], scores, -np.inf)
+        first = last - evaluate(op.get("window", length), names) + 1
+        at = np.arange(length)
+        scores = np.where((first[:, None] <= at) & (at <= last[:, None]), scores, -np.inf)
     with np.errstate(invalid="ignore"):
         weights = np.where(np.isneginf(scores).all(-1, keepdims=True), 0.0, softmax_of(scores))
     return (weights @ v).transpose(1, 0, 2).reshape(ins[0].shape)

@@ -77,6 +77,7 @@ ATTENTION = """graph attend {
 # Code of attention twice: what one keeps registers for while the other runs shows here.
 ATTENTIONS = ATTENTION.replace("output y =", "z =").replace("\n}", "\n  output y = attention(z, k, v, head_dim = 64, causal = false)\n}")
 
+WINDOWS = ATTENTION.replace("causal = true", "causal = true, window = 100, softcap = 50")
 LONG_HEADS = ATTENTION.replace("64]", "256]").replace("256, 256]", "256, 1024]").replace("head_dim = 64", "head_dim = 256")
 MOST_SPILLED_OF_LONG = 512  # outside of the loop
 MOST_BY_SUMS = 16  # an argmax, once a token; with 216, most in sums, one took 4 % longer
@@ -136,6 +137,8 @@ def main():
                   ("a product of 8 bits", EIGHT, "sm_90a", "e4m3.e4m3", MOST_SPILLED),
                   ("a product of 8 bits", EIGHT, "sm_89", "e4m3.e4m3", MOST_SPILLED),
                   ("two attentions", ATTENTIONS, "sm_90a", "wgmma.mma_async", MOST_SPILLED),
+                  ("attention in a window, capped", WINDOWS, "sm_90a", "wgmma.mma_async", MOST_SPILLED),
+                  ("attention in a window, capped", WINDOWS, "sm_80", "mma.sync", MOST_SPILLED),
                   ("attention of long heads", LONG_HEADS, "sm_90a", "n256k16", MOST_SPILLED_OF_LONG),
                   ("tiles that are sent", SENT, "sm_90a", "wgmma.mma_async", MOST_SPILLED),
                   ("tiles that are sent", SENT, "sm_80", "mma.sync", MOST_SPILLED),

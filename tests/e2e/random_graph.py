@@ -317,9 +317,14 @@ class Maker:
         attrs.update(head_dim=self.heads(v))
         if self.chance(50):
             attrs["interleaved"] = True
-        ins = [v.name]
+        turned = attrs["head_dim"]
+        if self.chance(30):
+            turned = attrs["rotary_dim"] = 2 * self.r.randint(1, turned // 2)
+        if self.chance(20):
+            attrs["attention_factor"] = 1.25
+        ins, given = [v.name], []
         if self.chance(40):
-            rows, width = 140, attrs["head_dim"] // self.r.choice([1, 2])
+            rows, width = 140, turned // self.r.choice([1, 2])
             tables = [self.declare(name, "input", self.r.choice(["f32", "bf16"]), [rows, width]) for name in ("cosines",)]
             kind = self.tensors[tables[0]]["dtype"]
             tables.append(self.declare("sines", "input", kind, [rows, width]))
@@ -329,14 +334,17 @@ class Maker:
                 attrs["position"] = 0
             self.emit("rope", ins + tables, dtype, v.entries, v.magnitude * 2, **attrs)
             return
-        attrs.update(theta=self.r.choice([10000, 500000.0]))
         if self.chance(30):
+            given = [self.declare("f", self.r.choice(["input", "param"]), "f32", [turned // 2])]
+        else:
+            attrs.update(theta=self.r.choice([10000, 500000.0]))
+        if not given and self.chance(30):
             attrs["scaling"] = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position": 64}
         if self.chance(30):
             ins.append(self.declare("p", "input", "i32", [v.entries[0]], ("integers", 0, 4096)))
         else:
             attrs["position"] = self.r.choice([3, "rank * 2 + 1", self.position(), self.position() + " + 1"])
-        self.emit("rope", ins, dtype, v.entries, v.magnitude, **attrs)
+        self.emit("rope", ins + given, dtype, v.entries, v.magnitude * 1.25, **attrs)
 
     def attention(self):
         q = self.with_heads(4)
@@ -356,7 +364,16 @@ class Maker:
             attrs["causal"] = True
         if self.chance(30):
             attrs["scale"] = 0.2
-        self.emit("attention", [q.name, k, v], dtype, q.entries, 1, head_dim=d, **attrs)
+        self.emit("attention", [q.name, k, v], dtype, q.entries, 1, head_dim=d, **attrs, **self.scores("causal" in attrs))
+
+    def scores(self, causal):
+        """Which keys rows see, and what becomes of scores."""
+        attrs = {}
+        if causal and self.chance(40):
+            attrs["window"] = self.r.choice([1, 2, 5, 17, 40, 100])
+        if self.chance(25):
+            attrs["softcap"] = self.r.choice([0.5, 2, 30])
+        return attrs
 
     def cache(self, x):
         """A state to which x is appended, and where."""
@@ -381,7 +398,7 @@ class Maker:
                       transpose_b=True)
         cache, at = self.cache(k)
         self.emit("attention", [q.name, cache, cache], q.dtype, q.entries, q.magnitude, head_dim=d, causal=True,
-                  length=f"{at} + {q.entries[0]}")
+                  length=f"{at} + {q.entries[0]}", **self.scores(True))
 
     def embedding(self):
         dtype, vocabulary, n = self.dtype(), self.r.choice([7, 100, 1000]), self.width()

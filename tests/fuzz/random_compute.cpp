@@ -263,9 +263,12 @@ void Maker::rope(DType t) {
   std::vector<std::string> attrs = {fmt::format("head_dim = {}", d)}, in = {v.name};
   const DType out = of_product ? t : typed(t, attrs);
   if (r_.chance(50)) attrs.push_back("interleaved = true");
-  const bool tables = r_.chance(30);
-  if (!tables && r_.chance(30)) attrs.push_back("theta = 500000");
-  if (!tables && r_.chance(30))
+  const int64_t turning = r_.chance(30) ? 2 * r_.range(1, d / 2) : d;
+  if (turning < d || r_.chance(10)) attrs.push_back(fmt::format("rotary_dim = {}", turning));
+  if (r_.chance(25)) attrs.push_back("attention_factor = 1.25");
+  const bool tables = r_.chance(30), frequencies = !tables && r_.chance(30);
+  if (!tables && !frequencies && r_.chance(30)) attrs.push_back("theta = 500000");
+  if (!tables && !frequencies && r_.chance(30))
     attrs.push_back(
         "scaling = {factor: 8, low_freq_factor: 1, high_freq_factor: 4, original_max_position: "
         "64}");
@@ -278,11 +281,14 @@ void Maker::rope(DType t) {
                                                    : scalar() + r_.word({"", " + 1", " + rank"})));
   if (tables) {
     const DType type = other_float(t);
-    const Shape rows = {Extent{3, 0, 0}.plus(v.shape[0]), {r_.chance(50) ? d : d / 2, 0, 0}};
+    const Shape rows = {Extent{3, 0, 0}.plus(v.shape[0]),
+                        {r_.chance(50) ? turning : turning / 2, 0, 0}};
     in.push_back(tensor("cosines", "input", type, rows));
     in.push_back(tensor("sines", "input", type, rows));
   }
-  const Value turned = emit("rope", in, attrs, computed(out, v.shape, v.most * 1.5));
+  if (frequencies)
+    in.push_back(tensor("f", r_.chance(50) ? "input" : "param", DType::F32, {{turning / 2, 0, 0}}));
+  const Value turned = emit("rope", in, attrs, computed(out, v.shape, v.most * 2));
   if (!of_product || r_.chance(50)) return;
   const Shape keys = {{r_.range(1, 70), 0, 0}, {d, 0, 0}};
   emit("attention", {turned.name, input(t, keys).name, input(t, keys).name},
@@ -323,7 +329,15 @@ void Maker::attention(DType t) {
   }
   if (causal) attrs.push_back("causal = true");
   if (r_.chance(30)) attrs.push_back("scale = 0.2");
+  scores(causal, attrs);
   emit("attention", in, attrs, computed(out, q.shape, 6));
+}
+
+// Which keys rows see, and what becomes of scores.
+void Maker::scores(bool causal, std::vector<std::string>& attrs) {
+  if (causal && r_.chance(40))
+    attrs.push_back(fmt::format("window = {}", r_.pick<int64_t>({1, 2, 5, 17, 40, 100})));
+  if (r_.chance(25)) attrs.push_back("softcap = " + r_.word({"0.5", "2", "30"}));
 }
 
 void Maker::kv_append(DType t) {
@@ -344,10 +358,10 @@ void Maker::kv_append(DType t) {
   const auto d = heads(x.last(), false);
   if (is_float(t) && !d.empty() && x.most <= 6 && r_.chance(60)) {
     const Value q = r_.chance(60) ? x : input(t, x.shape);
-    emit("attention", {q.name, cache, cache},
-         {fmt::format("head_dim = {}", r_.pick(d)), "causal = true",
-          fmt::format("length = {} + {}", at, x.shape[0].text())},
-         computed(t, q.shape, 6));
+    std::vector<std::string> attrs = {fmt::format("head_dim = {}", r_.pick(d)), "causal = true",
+                                      fmt::format("length = {} + {}", at, x.shape[0].text())};
+    scores(true, attrs);
+    emit("attention", {q.name, cache, cache}, attrs, computed(t, q.shape, 6));
   } else if (r_.chance(50)) {
     emit("copy", {cache}, {}, {"", type, shape, x.most, x.exact, false, 0});
   }

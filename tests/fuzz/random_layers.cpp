@@ -105,9 +105,14 @@ class Layers {
     const int64_t head = r_.pick<int64_t>({32, 64}), keys = r_.pick<int64_t>({64, 128, 256});
     if (x_.columns % head != 0) return product();
     const std::string k = weight(fmt::format("{}, {}", keys, head));
+    std::string rest;
+    if (keys >= x_.rows && r_.chance(50)) {
+      rest = ", causal = true";
+      if (r_.chance(40)) rest += fmt::format(", window = {}", r_.pick<int64_t>({1, 20, 64, 150}));
+    }
+    if (r_.chance(20)) rest += ", softcap = 20";
     becomes(fmt::format("attention({}, {}, {}, head_dim = {}{})", x_.name, k,
-                        weight(fmt::format("{}, {}", keys, head)), head,
-                        keys >= x_.rows && r_.chance(50) ? ", causal = true" : ""));
+                        weight(fmt::format("{}, {}", keys, head)), head, rest));
   }
   void residual() {
     const Value before = x_;

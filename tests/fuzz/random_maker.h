@@ -129,6 +129,7 @@ class Maker {
   std::pair<Value, int64_t> heads_of_product(DType t);
   void rope(DType t);
   void attention(DType t);
+  void scores(bool causal, std::vector<std::string>& attrs);
   void kv_append(DType t);
   void change_state(const std::string& f, std::vector<std::string> in,
                     std::vector<std::string> attrs);

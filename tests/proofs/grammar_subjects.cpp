@@ -80,6 +80,9 @@ constexpr Source kSources[] = {
      "input q : f32[5, 16]; input k : f32[7, 8]; input v : f32[7, 8]; output y = attention(q, k, "
      "v, head_dim = 8, causal = true)"},
     {1,
+     "input q : f32[5, 16]; input k : f32[7, 8]; input v : f32[7, 8]; output y = attention(q, k, "
+     "v, head_dim = 8, causal = true, window = 3, softcap = 2.5)"},
+    {1,
      "scalar pos in [0, 12); dim t <= 4; input q : f16[t, 8]; state k : f16[16, 8]; "
      "k = kv_append(k, q, at = pos); output y = attention(q, k, k, head_dim = 8, causal = true, "
      "length = pos + t)"},

@@ -81,7 +81,8 @@ inline float fsqrt(float x) { return std::sqrt(x); }
 inline float finverse(float b) { return 1.0f / b; }
 inline float ftop(float a, float b) { return a != a ? a : (a > b ? a : b); }
 inline float warp_top(float value) {
-  for (int mask = 16; mask > 0; mask /= 2) value = ftop(value, shuffle_xor(value, mask));
+  for (int mask = kWarpLanes / 2; mask > 0; mask /= 2)
+    value = ftop(value, shuffle_xor(value, mask));
   return value;
 }
 inline float fratio(float a, float b) { return a / b; }

@@ -16,6 +16,8 @@
 #include "runtime/device/thread_tile.cuh"
 
 #include "runtime/device/ops/argmax.cuh"
+#include "runtime/device/ops/attention_scores.cuh"
+// Behind it.
 #include "runtime/device/ops/attention.cuh"
 #include "runtime/device/ops/elementwise.cuh"
 #include "runtime/device/ops/layernorm.cuh"
@@ -338,47 +340,92 @@ inline void check_all_reductions() {
 
 // ---- rope -------------------------------------------------------------------
 
-// kBegin: columns of x in front of those that turn, and behind them.
-template <class X_, i64 H_, i64 D_, bool kInterleaved, bool kPositions, i64 kBegin = 0>
+// kBegin: columns of x in front of those that turn, and behind them. kRest: elements of a head that
+// don't turn.
+template <class X_, i64 H_, i64 D_, bool kInterleaved, bool kPositions, i64 kBegin = 0,
+          i64 kRest = 0>
 struct Rope {
   using X = X_;
   using Y = X_;
   using rows = Value<0>;
   using position = Value<1>;
-  static constexpr i64 H = H_, D = D_, BR = 2, x_begin = kBegin, x_cols = H * D + 2 * x_begin;
+  static constexpr i64 H = H_, D = D_, R = D_ - kRest, BR = 2, x_begin = kBegin,
+                       x_cols = H * D + 2 * x_begin;
   static constexpr bool interleaved = kInterleaved, from_positions = kPositions;
+  static constexpr double factor = kRest > 0 ? 1.25 : 1;
   static double frequency(i64 pair) {
-    return std::pow(10000.0, -2.0 * static_cast<double>(pair) / static_cast<double>(D));
+    return std::pow(10000.0, -2.0 * static_cast<double>(pair) / static_cast<double>(R));
   }
   static u64 turns(int pair) {
     return static_cast<u64>(std::ldexp(frequency(pair) / (2 * 3.14159265358979323846), 64));
   }
 };
+// Rows of x at positions from `position` on, and what becomes of them: Angle gives for a row, a
+// pair and its first or second element (0, 1) the cosine and sine.
+template <class C>
+struct Turning {
+  i64 rows;
+  Tensor<typename C::X> x{rows * C::x_cols, 5};
+  Tensor<typename C::Y> y{rows * C::H * C::D};
+  Tensor<i32> positions{rows};
+
+  Turning(i64 count, i64 position) : rows(count) {
+    for (i64 r = 0; r < rows; ++r)
+      positions.v[static_cast<size_t>(r)] = static_cast<i32>(position + r);
+  }
+  // x, what C turns by, (positions), y.
+  std::vector<void*> operands(const std::vector<void*>& given) {
+    std::vector<void*> all = {x.data()};
+    all.insert(all.end(), given.begin(), given.end());
+    if (C::from_positions) all.push_back(positions.data());
+    all.push_back(y.data());
+    return all;
+  }
+  template <class Angle>
+  void check(Angle angle) const {
+    std::vector<double> expected(static_cast<size_t>(rows * C::H * C::D));
+    for (i64 r = 0; r < rows; ++r)
+      for (i64 h = 0; h < C::H; ++h) {
+        const i64 from = r * C::x_cols + C::x_begin + h * C::D, to = (r * C::H + h) * C::D;
+        for (i64 i = C::R; i < C::D; ++i) expected[static_cast<size_t>(to + i)] = x[from + i];
+        for (i64 i = 0; i < C::R / 2; ++i) {
+          const i64 first = C::interleaved ? 2 * i : i,
+                    second = C::interleaved ? 2 * i + 1 : i + C::R / 2;
+          const double a = x[from + first], b = x[from + second];
+          const auto [c0, s0] = angle(r, i, 0);
+          const auto [c1, s1] = angle(r, i, 1);
+          expected[static_cast<size_t>(to + first)] = C::factor * (a * c0 - b * s0);
+          expected[static_cast<size_t>(to + second)] = C::factor * (b * c1 + a * s1);
+        }
+      }
+    INFO("rows " << rows << " first " << positions[0] << " D " << C::D << " R " << C::R);
+    CHECK(error_of(y, expected) < bound_of<typename C::Y>());
+  }
+};
 template <class C>
 void check_rope(i64 rows, i64 position) {
-  Tensor<typename C::X> x(rows * C::x_cols, 5);
-  Tensor<typename C::Y> y(rows * C::H * C::D);
-  Tensor<i32> positions(rows);
-  for (i64 r = 0; r < rows; ++r)
-    positions.v[static_cast<size_t>(r)] = static_cast<i32>(position + r);
-  std::vector<void*> operands = {x.data(), y.data()};
-  if (C::from_positions) operands = {x.data(), positions.data(), y.data()};
-  run_rows(rows, C::BR, operands, {position},
-           [](auto& ctx, auto args, u32 t) { ops::rope<C>(ctx, args, t); });
-  std::vector<double> expected(static_cast<size_t>(rows * C::H * C::D));
-  for (i64 r = 0; r < rows; ++r)
-    for (i64 h = 0; h < C::H; ++h)
-      for (i64 i = 0; i < C::D / 2; ++i) {
-        const double angle = static_cast<double>(position + r) * C::frequency(i);
-        const i64 a = (r * C::H + h) * C::D + (C::interleaved ? 2 * i : i),
-                  b = a + (C::interleaved ? 1 : C::D / 2),
-                  at = r * (C::x_cols - C::H * C::D) + C::x_begin;  // further on in x
-        const double first = x[at + a], second = x[at + b];
-        expected[static_cast<size_t>(a)] = first * std::cos(angle) - second * std::sin(angle);
-        expected[static_cast<size_t>(b)] = second * std::cos(angle) + first * std::sin(angle);
-      }
-  INFO("rows " << rows << " position " << position << " D " << C::D);
-  CHECK(error_of(y, expected) < bound_of<typename C::Y>());
+  Turning<C> t(rows, position);
+  run_rows(rows, C::BR, t.operands({}), {position},
+           [](auto& ctx, auto args, u32 tile) { ops::rope<C>(ctx, args, tile); });
+  t.check([&](i64 r, i64 i, int) {
+    const double angle = static_cast<double>(position + r) * C::frequency(i);
+    return std::pair(std::cos(angle), std::sin(angle));
+  });
+}
+// Frequencies from one near `first` on, of both signs, and 0.
+template <class C>
+void check_frequencies(i64 rows, i64 position, double first) {
+  Turning<C> t(rows, position);
+  Tensor<f32> radians(C::R / 2);
+  for (i64 i = 0; i < C::R / 2; ++i)
+    radians.v[static_cast<size_t>(i)] = static_cast<f32>(
+        i == 1 ? 0 : (i % 3 == 0 ? first : -first) * std::pow(0.7, static_cast<double>(i)));
+  run_rows(rows, C::BR, t.operands({radians.data()}), {position},
+           [](auto& ctx, auto args, u32 tile) { ops::rope_frequencies<C>(ctx, args, tile); });
+  t.check([&](i64 r, i64 i, int) {
+    const double angle = static_cast<double>(position + r) * static_cast<double>(radians[i]);
+    return std::pair(std::cos(angle), std::sin(angle));
+  });
 }
 // Cosines and sines of kCols columns: 2 and 3 where a position has row 0, one more each row.
 template <class C_, class T_, i64 kCols>
@@ -389,39 +436,52 @@ struct Tabled : C_ {
 };
 template <class C>
 void check_tables(i64 rows, i64 position, i64 limit) {
-  Tensor<typename C::X> x(rows * C::x_cols, 5);
-  Tensor<typename C::Y> y(rows * C::H * C::D);
+  Turning<C> t(rows, position);
   Tensor<typename C::T> cosines(limit * C::table_cols, 7), sines(limit * C::table_cols, 8);
-  Tensor<i32> positions(rows);
-  for (i64 r = 0; r < rows; ++r)
-    positions.v[static_cast<size_t>(r)] = static_cast<i32>(position + r);
-  std::vector<void*> operands = {x.data(), cosines.data(), sines.data()};
-  if (C::from_positions) operands.push_back(positions.data());
-  operands.push_back(y.data());
-  run_rows(rows, C::BR, operands, {position, limit},
-           [](auto& ctx, auto args, u32 t) { ops::rope_tables<C>(ctx, args, t); });
-  std::vector<double> expected(static_cast<size_t>(rows * C::H * C::D));
-  for (i64 r = 0; r < rows; ++r)
-    for (i64 h = 0; h < C::H; ++h)
-      for (i64 i = 0; i < C::D / 2; ++i) {
-        const i64 first = C::interleaved ? 2 * i : i,
-                  second = C::interleaved ? 2 * i + 1 : i + C::D / 2,
-                  at = r * C::x_cols + C::x_begin + h * C::D, to = (r * C::H + h) * C::D,
-                  row = (position + r) * C::table_cols;
-        const bool each = C::table_cols == C::D;
-        const double a = x[at + first], b = x[at + second];
-        const i64 c0 = row + (each ? first : i), c1 = row + (each ? second : i);
-        expected[static_cast<size_t>(to + first)] = a * cosines[c0] - b * sines[c0];
-        expected[static_cast<size_t>(to + second)] = b * cosines[c1] + a * sines[c1];
-      }
-  INFO("rows " << rows << " position " << position << " D " << C::D);
-  CHECK(error_of(y, expected) < bound_of<typename C::Y>());
+  run_rows(rows, C::BR, t.operands({cosines.data(), sines.data()}), {position, limit},
+           [](auto& ctx, auto args, u32 tile) { ops::rope_tables<C>(ctx, args, tile); });
+  t.check([&](i64 r, i64 i, int element) {
+    i64 column = i;
+    if (C::table_cols == C::R) column = C::interleaved ? 2 * i + element : i + element * (C::R / 2);
+    const i64 at = (position + r) * C::table_cols + column;
+    return std::pair(static_cast<double>(cosines[at]), static_cast<double>(sines[at]));
+  });
+}
+// To the nearest of 2^64 parts of a turn; each power of 2 takes other digits of 1 / (2 pi), and a
+// double holds the product of what turns little.
+inline void check_turns() {
+  constexpr double kTurn = 6.283185307179586476925286766559;
+  for (int exponent = -60; exponent < 30; ++exponent)
+    for (float mantissa : {1.0f, 1.9999999f, -1.3f}) {
+      const float f = std::ldexp(mantissa, exponent);
+      const double angle = static_cast<double>(ops::turns_of(f)) * std::ldexp(kTurn, -64);
+      INFO(f);
+      CHECK(std::abs(std::cos(angle) - std::cos(static_cast<double>(f))) < 4e-15);
+      CHECK(std::abs(std::sin(angle) - std::sin(static_cast<double>(f))) < 4e-15);
+      CHECK(ops::turns_of(-f) == ~ops::turns_of(f) + 1);
+    }
+  // Worked out with 120 digits.
+  CHECK(ops::turns_of(0.0f) == 0);
+  CHECK(ops::turns_of(-0.0f) == 0);
+  CHECK(ops::turns_of(1.0f) == 0x28be60db9391054au);
+  CHECK(ops::turns_of(0x1.fffffep0f) == 0x517cc165aa60536eu);
+  CHECK(ops::turns_of(-0.1f) == 0xfbecf64f6c7be062u);
+  CHECK(ops::turns_of(0x1.fffffep127f) == 0xe9a1352f766b7dc1u);
+  CHECK(ops::turns_of(0x1.8p-126f) == 0x0u);
+  CHECK(ops::turns_of(0x1p-149f) == 0x0u);
+  CHECK(ops::turns_of(0x1.921fb6p2f) == 0x7784b2cf1fu);
+  CHECK(ops::turns_of(0x1.23456p-62f) == 0x1u);
+  CHECK(ops::turns_of(-0x1.abcdeep90f) == 0x96e53a44d2987997u);
+  CHECK(ops::turns_of(0x1.5p-44f) == 0x3579eu);
 }
 inline void check_ropes() {
+  check_turns();
   check_tables<Tabled<Rope<f32, 3, 128, false, false>, f32, 128>>(3, 2, 5);
   check_tables<Tabled<Rope<bf16, 2, 64, true, true, 8>, f32, 64>>(4, 1, 9);
   check_tables<Tabled<Rope<f16, 5, 6, true, false>, f16, 3>>(3, 0, 3);
   check_tables<Tabled<Rope<bf16, 32, 64, false, true, 8>, bf16, 32>>(5, 100, 200);
+  check_tables<Tabled<Rope<bf16, 3, 96, false, true, 8, 24>, f32, 72>>(5, 100, 200);
+  check_tables<Tabled<Rope<f16, 3, 96, true, false, 0, 90>, f16, 3>>(5, 100, 200);
   check_rope<Rope<f32, 3, 128, false, false>>(3, 0);
   check_rope<Rope<f32, 1, 64, true, false>>(5, 131072);
   check_rope<Rope<f32, 5, 2, false, true>>(3, 1000000);
@@ -432,6 +492,18 @@ inline void check_ropes() {
   check_rope<Rope<bf16, 40, 16, false, true, 3>>(4, 9);
   check_rope<Rope<f32, 2, 6, true, true, 1>>(4, 17);
   check_rope<Rope<f16, 2, 8192, false, false, 2>>(2, 4095);
+  // Of 96 elements 72 and others, aligned or not.
+  check_rope<Rope<bf16, 5, 96, false, false, 0, 24>>(5, 8191);
+  check_rope<Rope<bf16, 5, 96, true, true, 8, 94>>(3, 131071);
+  check_rope<Rope<f16, 40, 96, false, true, 0, 2>>(3, 1);
+  check_rope<Rope<f16, 2, 8192, true, false, 2, 4096>>(2, 0);
+  check_rope<Rope<f32, 7, 6, false, true, 1, 2>>(4, 17);
+  check_frequencies<Rope<f32, 3, 128, false, false>>(3, 0, 1);
+  check_frequencies<Rope<f32, 3, 128, true, true>>(3, 131071, 40);
+  check_frequencies<Rope<bf16, 32, 64, false, true, 8>>(5, 8191, 1);
+  check_frequencies<Rope<bf16, 5, 96, false, false, 0, 24>>(5, 131071, 0.01);
+  check_frequencies<Rope<f16, 5, 96, true, true, 8, 94>>(3, 131071, 1e6);
+  check_frequencies<Rope<f16, 40, 96, false, false, 0, 2>>(3, 1, 3);
 }
 
 // ---- attention --------------------------------------------------------------
@@ -446,13 +518,44 @@ struct Attend {
   using length = Value<1>;
   static constexpr i64 HQ = HQ_, HKV = HKV_, D = D_, BQ = BQ_, q_cols = HQ * D, q_begin = 0;
   static constexpr bool causal = kCausal;
-  static constexpr double scale = 0.3;
+  static constexpr double scale = 0.3, softcap = 0;
+  static constexpr i64 window = 0;
 };
+// The same of any of them, with a window, and with scores that are capped.
+template <i64 kWindow, class C>
+struct InWindow : C {
+  static constexpr i64 window = kWindow;
+};
+template <class C>
+struct Capped : C {
+  static constexpr double softcap = 0.7;
+};
+template <class C>
+i64 first_key(i64 sees) {
+  return C::window > 0 ? std::max<i64>(sees - C::window, 0) : 0;
+}
+// Known when it is compiled.
+template <class C>
+struct OneRow : C {
+  using rows = Const<1>;
+};
+// What no row sees in front of the windows of `rows` rows may be anything.
+template <class C, class T>
+void spoil(Tensor<T>& keys, i64 rows, i64 length) {
+  for (i64 i = 0; i < first_key<C>(length - rows + 1) * C::HKV * C::D; ++i)
+    keys.v[static_cast<size_t>(i)] = from_acc<T>(NAN);
+}
+template <class C>
+double score_of(double product) {
+  const double score = product * C::scale;
+  return C::softcap > 0 ? C::softcap * std::tanh(score / C::softcap) : score;
+}
 template <class C>
 void check_attention(i64 rows, i64 length) {
   const i64 width = C::HKV * C::D;
   Tensor<typename C::Q> q(rows * C::HQ * C::D, 1, 2);
   Tensor<typename C::K> k(length * width, 2, 2), v(length * width, 3);
+  spoil<C>(k, rows, length), spoil<C>(v, rows, length);
   Tensor<typename C::Y> y(rows * C::HQ * C::D);
   const i64 tiles = ((rows + C::BQ - 1) / C::BQ + 1) * C::HQ;
   for (i64 t = 0; t < tiles; ++t)
@@ -464,20 +567,21 @@ void check_attention(i64 rows, i64 length) {
     for (i64 h = 0; h < C::HQ; ++h) {
       const i64 sees = C::causal ? length - rows + r + 1 : length, kv = h / (C::HQ / C::HKV) * C::D;
       std::vector<double> scores, out(static_cast<size_t>(C::D), 0);
-      for (i64 j = 0; j < sees; ++j) {
+      const i64 first = first_key<C>(sees);
+      for (i64 j = first; j < sees; ++j) {
         double dot = 0;
         for (i64 d = 0; d < C::D; ++d) dot += q[(r * C::HQ + h) * C::D + d] * k[j * width + kv + d];
-        scores.push_back(dot * C::scale);
+        scores.push_back(score_of<C>(dot));
       }
       double total = 0;
       for (double s : scores) total += std::exp(s);
-      for (i64 j = 0; j < sees; ++j)
+      for (i64 j = first; j < sees; ++j)
         for (i64 d = 0; d < C::D; ++d)
           out[static_cast<size_t>(d)] +=
-              std::exp(scores[static_cast<size_t>(j)]) / total * v[j * width + kv + d];
+              std::exp(scores[static_cast<size_t>(j - first)]) / total * v[j * width + kv + d];
       expected.insert(expected.end(), out.begin(), out.end());
     }
-  INFO("rows " << rows << " length " << length << " D " << C::D);
+  INFO("rows " << rows << " length " << length << " D " << C::D << " window " << C::window);
   CHECK(error_of(y, expected) < bound_of<typename C::Y>());
 }
 inline void check_attentions() {
@@ -489,6 +593,14 @@ inline void check_attentions() {
   check_attention<Attend<f16, f8e4m3, f16, 1, 1, 256, 2, false>>(3, 65);
   check_attention<Attend<f32, f32, f32, 1, 1, 16, 4, true>>(10, 4);  // the first six see nothing
   check_attention<Attend<f32, f32, f32, 1, 1, 1, 8, true>>(2, 600);
+  check_attention<InWindow<1, Attend<f32, f32, f32, 2, 1, 64, 4, true>>>(9, 70);
+  check_attention<InWindow<37, Attend<bf16, bf16, bf16, 4, 2, 128, 1, true>>>(1, 300);
+  check_attention<InWindow<64, Attend<f32, bf16, f32, 2, 2, 32, 4, true>>>(9, 700);
+  check_attention<InWindow<3, Attend<f32, f32, f32, 1, 1, 80, 8, true>>>(33, 33);
+  check_attention<InWindow<5, Attend<f32, f32, f32, 1, 1, 16, 4, true>>>(10, 4);
+  check_attention<InWindow<100, Attend<f32, f32, f32, 1, 1, 16, 4, true>>>(3, 40);
+  check_attention<Capped<Attend<f16, f8e4m3, f16, 1, 1, 256, 2, false>>>(3, 65);
+  check_attention<Capped<InWindow<300, Attend<f32, f32, f32, 2, 1, 8, 8, true>>>>(12, 650);
 }
 
 // On tensor cores: HB heads and BT rows a task.
@@ -502,7 +614,8 @@ struct AttendTile {
   static constexpr i64 HQ = HQ_, HKV = HKV_, D = D_, HB = HB_, BT = BT_, q_cols = HQ * D,
                        q_begin = 0;
   static constexpr bool causal = kCausal, boxes = false, wgmma = kGroups;
-  static constexpr double scale = kNegative ? -0.3 : 0.3;
+  static constexpr double scale = kNegative ? -0.3 : 0.3, softcap = 0;
+  static constexpr i64 window = 0;
 };
 // To base 2 such scores grow, and the least there is would not be finite.
 template <class C>
@@ -514,7 +627,8 @@ template <class C>
 struct LargeScores : C {
   static constexpr double scale = 3e5 * C::scale;
 };
-// `odd`: a value of the last key, which only the last row sees where causal, that is no number.
+// `odd`: a value of the last key, which only the last row sees where causal, that is no number;
+// with a window one of the first row's first key, too.
 template <class C>
 void check_attention_tile(i64 rows, i64 length, bool odd = false) {
   using X = typename C::X;
@@ -523,7 +637,10 @@ void check_attention_tile(i64 rows, i64 length, bool odd = false) {
       v((length + behind) * width, 3);
   for (i64 i = length * width; i < (length + behind) * width; ++i)
     k.v[static_cast<size_t>(i)] = v.v[static_cast<size_t>(i)] = from_acc<X>(NAN);
+  spoil<C>(k, rows, length), spoil<C>(v, rows, length);
   if (odd) v.v[static_cast<size_t>((length - 1) * width)] = from_acc<X>(HUGE_VALF);
+  if (odd && C::window > 0)
+    v.v[static_cast<size_t>(first_key<C>(length - rows + 1) * width)] = from_acc<X>(HUGE_VALF);
   Tensor<typename C::Y> y(rows * C::HQ * C::D);
   const i64 tiles = ((rows + C::BT - 1) / C::BT + 1) * (C::HQ / C::HB);
   for (i64 t = 0; t < tiles; ++t)
@@ -541,20 +658,22 @@ void check_attention_tile(i64 rows, i64 length, bool odd = false) {
       const i64 sees = C::causal ? length - rows + r + 1 : length, kv = h / (C::HQ / C::HKV) * C::D;
       std::vector<double> weights, out(static_cast<size_t>(C::D), 0);
       double total = 0, top = -HUGE_VAL;
-      for (i64 j = 0; j < sees; ++j) {
+      const i64 first = first_key<C>(sees);
+      for (i64 j = first; j < sees; ++j) {
         double dot = 0;
         for (i64 d = 0; d < C::D; ++d) dot += q[(r * C::HQ + h) * C::D + d] * k[j * width + kv + d];
-        weights.push_back(dot * C::scale);
+        weights.push_back(score_of<C>(dot));
         top = std::max(top, weights.back());
       }
       for (double& weight : weights) total += weight = std::exp(weight - top);
-      for (i64 j = 0; j < sees; ++j)
+      for (i64 j = first; j < sees; ++j)
         for (i64 d = 0; d < C::D; ++d)
           out[static_cast<size_t>(d)] +=
-              weights[static_cast<size_t>(j)] / total * v[j * width + kv + d];
+              weights[static_cast<size_t>(j - first)] / total * v[j * width + kv + d];
       expected.insert(expected.end(), out.begin(), out.end());
     }
-  INFO("rows " << rows << " length " << length << " D " << C::D << " odd " << odd);
+  INFO("rows " << rows << " length " << length << " D " << C::D << " odd " << odd << " window "
+               << C::window);
   for (size_t i = 0; i < expected.size(); ++i)
     if (!std::isfinite(expected[i])) {
       CHECK(y[static_cast<i64>(i)] == expected[i]);
@@ -576,6 +695,17 @@ inline void check_attention_tiles() {
   check_attention_tile<AttendTile<f16, f16, 1, 1, 64, 1, 128, true>>(130, 300);
   check_attention_tile<LargeScores<AttendTile<f16, f16, 2, 1, 64, 2, 32, true>>>(40, 200);
   check_attention_tile<LargeScores<AttendTile<bf16, bf16, 1, 1, 64, 1, 32, false, true>>>(33, 12);
+  check_attention_tile<InWindow<1, AttendTile<bf16, bf16, 4, 1, 64, 4, 32, true>>>(33, 200);
+  check_attention_tile<InWindow<50, AttendTile<bf16, bf16, 4, 1, 64, 4, 32, true>>>(40, 40, true);
+  check_attention_tile<InWindow<150, AttendTile<bf16, bf16, 4, 1, 64, 4, 32, true>>>(33, 420, true);
+  check_attention_tile<InWindow<128, AttendTile<f16, f16, 4, 2, 128, 2, 16, true>>>(17, 300, true);
+  check_attention_tile<InWindow<9, AttendTile<bf16, f32, 2, 2, 80, 1, 16, true>>>(25, 70, true);
+  check_attention_tile<InWindow<70, AttendTile<f16, f16, 1, 1, 64, 1, 128, true>>>(130, 500);
+  check_attention_tile<InWindow<3, AttendTile<bf16, bf16, 3, 1, 8, 3, 16, true>>>(30, 12);
+  check_attention_tile<Capped<AttendTile<bf16, f32, 2, 2, 80, 1, 16, false>>>(5, 70);
+  check_attention_tile<Capped<InWindow<40, AttendTile<f16, bf16, 2, 1, 40, 2, 16, true, true>>>>(
+      20, 90);
+  check_attention_tile<LargeScores<Capped<AttendTile<f16, f16, 2, 1, 64, 2, 32, true>>>>(40, 200);
   // Four warps together.
   check_attention_tile<AttendTile<bf16, bf16, 4, 1, 64, 4, 32, true, false, true>>(40, 300);
   check_attention_tile<AttendTile<bf16, bf16, 4, 1, 64, 4, 32, true, false, true>>(33, 200, true);
@@ -588,6 +718,17 @@ inline void check_attention_tiles() {
                                                                                                 20);
   check_attention_tile<LargeScores<AttendTile<f16, f16, 2, 1, 64, 2, 64, true, false, true>>>(70,
                                                                                               300);
+  using Shared = AttendTile<bf16, bf16, 4, 1, 64, 4, 32, true, false, true>;
+  using Alone = AttendTile<f16, f16, 1, 1, 64, 1, 128, true, false, true>;
+  using Long = AttendTile<bf16, bf16, 2, 1, 128, 2, 64, true, false, true>;
+  check_attention_tile<InWindow<1, Shared>>(40, 300);
+  check_attention_tile<InWindow<200, Shared>>(33, 520, true);
+  check_attention_tile<InWindow<31, Alone>>(130, 260, true);
+  check_attention_tile<InWindow<290, Alone>>(130, 700);
+  check_attention_tile<InWindow<130, Long>>(70, 400, true);
+  check_attention_tile<InWindow<257, Long>>(70, 600);
+  check_attention_tile<Capped<InWindow<20, Shared>>>(90, 12);
+  check_attention_tile<LargeScores<Capped<Long>>>(70, 90);
 }
 
 // ---- attention of new rows over a cache --------------------------------------
@@ -610,8 +751,9 @@ struct StepOf {
                         stored = false, tabled = false, q_packets = false, k_packets = false,
                         v_packets = false, y_packets = false, parts_packets = false;
   using T = f32;
-  static constexpr i64 table_cols = 0;
-  static constexpr double scale = 0.3, q_eps = 1e-3, k_eps = 1e-2;
+  static constexpr i64 table_cols = 0, R = D, window = 0;
+  static constexpr bool by_radians = false;
+  static constexpr double scale = 0.3, softcap = 0, q_eps = 1e-3, k_eps = 1e-2, factor = 1;
   static double frequency(i64 pair) {
     return std::pow(10000.0, -2.0 * static_cast<double>(pair) / static_cast<double>(D));
   }
@@ -635,6 +777,14 @@ struct StepByTables : C {
   static constexpr bool tabled = true;
   static constexpr i64 table_cols = kCols;
 };
+// Of each head kRotary elements turn, by the angles of a head of D; kRadians: frequencies are an
+// operand.
+template <class C, i64 kRotary, bool kRadians>
+struct StepOfPart : C {
+  static constexpr i64 R = kRotary;
+  static constexpr bool by_radians = kRadians;
+  static constexpr double factor = 1.25;
+};
 // A head as it is prepared, each step rounded.
 template <class C, class T>
 std::vector<double> prepared(const T& from, i64 at, const Tensor<typename C::X>& w, double eps,
@@ -650,12 +800,12 @@ std::vector<double> prepared(const T& from, i64 at, const Tensor<typename C::X>&
       double& v = x[static_cast<size_t>(d)];
       v = rounded(v / std::sqrt(squares / static_cast<double>(C::D) + eps) * w[d]);
     }
-  for (i64 i = 0; turned && i < C::D / 2; ++i) {
+  for (i64 i = 0; turned && i < C::R / 2; ++i) {
     const double angle = static_cast<double>(position) * C::frequency(i);
     double &a = x[static_cast<size_t>(C::interleaved ? 2 * i : i)],
-           &b = x[static_cast<size_t>(C::interleaved ? 2 * i + 1 : i + C::D / 2)];
-    const double first = a * std::cos(angle) - b * std::sin(angle);
-    b = rounded(b * std::cos(angle) + a * std::sin(angle));
+           &b = x[static_cast<size_t>(C::interleaved ? 2 * i + 1 : i + C::R / 2)];
+    const double first = C::factor * (a * std::cos(angle) - b * std::sin(angle));
+    b = rounded(C::factor * (b * std::cos(angle) + a * std::sin(angle)));
     a = rounded(first);
   }
   return x;
@@ -667,7 +817,10 @@ void check_step(i64 rows, i64 length, bool odd = false) {
   Tensor<X> qkv(rows * C::q_cols, 1, 2), keys(length * width, 2, 2), values(length * width, 3),
       qw(C::D, 4), kw(C::D, 5), new_k(rows * width), new_v(rows * width), y(rows * C::HQ * C::D);
   Tensor<float> parts(rows * C::splits * C::HQ * (C::D + 2));
-  // A value that the first rows don't see.
+  spoil<C>(keys, rows, length), spoil<C>(values, rows, length);
+  // A value that the first rows don't see; with a window one that only the first sees, too.
+  if (odd && C::window > 0 && first_key<C>(old + 1) < old)
+    values.v[static_cast<size_t>(first_key<C>(old + 1) * width)] = from_acc<X>(HUGE_VALF);
   if (odd) qkv.v[static_cast<size_t>((rows - 1) * C::q_cols + C::v_begin)] = from_acc<X>(HUGE_VALF);
   std::vector<void*> operands = {qkv.data(),    qkv.data(),
                                  qkv.data(),    keys.data(),
@@ -676,13 +829,17 @@ void check_step(i64 rows, i64 length, bool odd = false) {
   Tensor<f32> cosines((position + rows) * C::table_cols), sines(cosines);
   for (i64 r = 0; r < position + rows; ++r)
     for (i64 c = 0; c < C::table_cols; ++c) {
-      const bool each = C::table_cols == C::D;
-      const i64 pair = !each ? c : C::interleaved ? c / 2 : c % (C::D / 2);
+      const bool each = C::table_cols == C::R;
+      const i64 pair = !each ? c : C::interleaved ? c / 2 : c % (C::R / 2);
       const double angle = static_cast<double>(r) * C::frequency(pair);
       cosines.v[static_cast<size_t>(r * C::table_cols + c)] = static_cast<f32>(std::cos(angle));
       sines.v[static_cast<size_t>(r * C::table_cols + c)] = static_cast<f32>(std::sin(angle));
     }
+  Tensor<f32> radians(C::R / 2);
+  for (i64 i = 0; i < C::R / 2; ++i)
+    radians.v[static_cast<size_t>(i)] = static_cast<f32>(C::frequency(i));
   if (C::tabled) operands.insert(operands.end(), {cosines.data(), sines.data()});
+  if (C::by_radians) operands.push_back(radians.data());
   if (C::q_normed) operands.insert(operands.end(), {qw.data(), kw.data()});
   auto qkv_words = in_packets(qkv), y_words = in_packets(y);
   auto part_words = in_packets(parts);
@@ -733,17 +890,18 @@ void check_step(i64 rows, i64 length, bool odd = false) {
       };
       std::vector<double> weights, out(static_cast<size_t>(C::D), 0);
       double total = 0;
-      for (i64 j = 0; j < sees; ++j) {
+      const i64 first = first_key<C>(sees);
+      for (i64 j = first; j < sees; ++j) {
         double dot = 0;
         for (i64 d = 0; d < C::D; ++d)
           dot += q[static_cast<size_t>(d)] * at(keys, expected_k, j, d);
-        weights.push_back(std::exp(dot * C::scale));
+        weights.push_back(std::exp(score_of<C>(dot)));
         total += weights.back();
       }
-      for (i64 j = 0; j < sees; ++j)
+      for (i64 j = first; j < sees; ++j)
         for (i64 d = 0; d < C::D; ++d)
           out[static_cast<size_t>(d)] +=
-              weights[static_cast<size_t>(j)] / total * at(values, expected_v, j, d);
+              weights[static_cast<size_t>(j - first)] / total * at(values, expected_v, j, d);
       expected.insert(expected.end(), out.begin(), out.end());
     }
   INFO("rows " << rows << " length " << length << " D " << C::D << " splits " << C::splits);
@@ -765,7 +923,37 @@ inline void check_steps() {
   check_step<StepOf<f16, 6, 2, 72, 3, 2, 1, true, true, false>>(3, 200);
   check_step<StepByTables<StepOf<bf16, 8, 2, 64, 4, 1, 1, true, true, true>, 64>>(1, 300);
   check_step<StepByTables<StepOf<f16, 6, 2, 72, 3, 2, 1, true, true, false>, 36>>(3, 200);
+  using Few = StepOf<bf16, 8, 2, 64, 4, 1, 1, true, true, true>;
+  using Odd = StepOf<f16, 6, 2, 72, 3, 2, 1, true, true, false>;
+  check_step<StepOfPart<Few, 64, true>>(1, 300);
+  check_step<StepOfPart<Few, 2, true>>(1, 300);
+  check_step<StepOfPart<Odd, 70, true>>(3, 200);
+  check_step<StepOfPart<Odd, 36, false>>(3, 200);
+  check_step<StepOfPart<StepOf<bf16, 4, 2, 96, 2, 3, 2, true, true, true>, 72, true>>(3, 400);
+  check_step<StepOfPart<StepByTables<Odd, 36>, 36, false>>(3, 200);
+  check_step<StepInPackets<StepOfPart<Few, 48, true>>>(1, 300);
   check_step<StepInPackets<StepOf<bf16, 8, 2, 64, 4, 1, 1, true, true, true>>>(1, 300);
   check_step<StepInPackets<StepOf<bf16, 4, 4, 40, 1, 16, 1, false, false, true>>>(3, 129);
   check_step<StepInPackets<StepOf<bf16, 6, 2, 72, 3, 5, 3, true, true, false>>>(7, 700);
+  using Wide = StepOf<bf16, 8, 2, 128, 4, 2, 2, true, true, true>;
+  using Tall = StepOf<f16, 4, 2, 128, 2, 8, 1, true, true, true>;
+  using Alone = StepOf<bf16, 4, 4, 40, 1, 16, 3, true, false, true>;
+  check_step<InWindow<1, Few>>(1, 1);
+  check_step<InWindow<1, Few>>(1, 300);
+  check_step<InWindow<200, Few>>(1, 1200);
+  check_step<InWindow<200, Few>>(1, 120);
+  check_step<OneRow<InWindow<77, Few>>>(1, 700);
+  check_step<InWindow<1, Tall>>(16, 16);
+  check_step<InWindow<1, Tall>>(9, 140);
+  check_step<InWindow<5, Tall>>(16, 140, true);
+  check_step<InWindow<130, Tall>>(16, 140, true);
+  check_step<InWindow<130, Tall>>(16, 700, true);
+  check_step<InWindow<3, Alone>>(16, 16, true);
+  check_step<InWindow<16, Alone>>(16, 90, true);
+  check_step<InWindow<400, Alone>>(13, 1000, true);
+  check_step<InWindow<150, Wide>>(3, 400, true);
+  check_step<InWindow<2, Wide>>(7, 60, true);
+  check_step<Capped<Few>>(1, 300);
+  check_step<Capped<InWindow<64, Odd>>>(3, 200, true);
+  check_step<Capped<StepOf<bf16, 4, 4, 40, 1, 16, 1, false, false, true>>>(3, 129);
 }

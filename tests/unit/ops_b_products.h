@@ -550,6 +550,8 @@ struct Sines {
   using rows = Value<0>;
   using position = Const<5>;
   static constexpr i64 D = D_, BR = kRows;
+  static constexpr bool by_radians = false;
+  static constexpr double factor = 1;
   static double frequency(i64 pair) {
     return std::pow(100.0, -2.0 * static_cast<double>(pair) / static_cast<double>(D));
   }

@@ -345,6 +345,14 @@ TEST_CASE("tiles of ops over rows cut the result exactly") {
     tables.tile(target);
     CHECK(tables.result_is_cut_exactly());
     for (int input = 1; input < 4; ++input) CHECK(tables.reads_all(input));
+    OneOp frequencies(
+        "rope",
+        {{DType::F32, shape({m, 6 * n})}, {DType::I32, shape({m})}, {DType::F32, shape({2})}},
+        {{"head_dim", Expr(6)}, {"rotary_dim", Expr(4)}});
+    REQUIRE(frequencies.inferred);
+    frequencies.tile(target);
+    CHECK(frequencies.result_is_cut_exactly());
+    for (int input = 1; input < 3; ++input) CHECK(frequencies.reads_all(input));
     const int64_t d = pick({1, 64, 80, 2048}), heads = pick({1, 2, 6}), keys = pick({1, 31, 200});
     OneOp attention("attention",
                     {{DType::F32, shape({m, 2 * heads * d})},
@@ -432,6 +440,19 @@ TEST_CASE("shapes and types are refused with the reason") {
         "'position' is 'n - 2', which may be negative, but in1[20,4] has no such rows");
   CHECK(
       turned(DType::F32, shape({21, 4}), shape({21, 4}), {{"position", Expr::var("n")}}).inferred);
+  // Frequencies alone with `position`, or behind positions (the diagnostics' corpus has the rest).
+  const auto by_frequencies = [](const ir::Shape& f, std::map<std::string, ir::AttrValue> all) {
+    all.emplace("head_dim", Expr(8));
+    return OneOp("rope", {{DType::F32, shape({4, 8})}, {DType::F32, f}}, all);
+  };
+  CHECK(by_frequencies(shape({4}), {{"position", Expr(1)}}).inferred);
+  CHECK(by_frequencies(shape({1}), {{"position", Expr(1)}, {"rotary_dim", Expr(2)}}).inferred);
+  CHECK(refused(by_frequencies(shape({3}), {{"position", Expr(1)}})) ==
+        "'rope' takes a frequency in f32 for each pair of elements that turn, [4], but in1[3] is "
+        "f32");
+  CHECK(refused(by_frequencies(shape({4}), {})) ==
+        "'rope' takes positions in i32, but 'in1' is f32; frequencies come behind them, or with "
+        "'position'");
   const auto attention = [](int64_t q, int64_t kv, Expr length) {
     return OneOp(
         "attention",

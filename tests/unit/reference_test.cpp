@@ -315,6 +315,40 @@ TEST_CASE("rope looks cosines and sines up", "[reference]") {
              {1 * 1 - 3 * 5, 2 * 2 - 4 * 6, 3 * 1 + 1 * 5, 4 * 2 + 2 * 6});
 }
 
+TEST_CASE("rope turns a part of a head by frequencies that are given", "[reference]") {
+  const double c = std::cos(3 * 0.5), s = std::sin(3 * 0.5), c2 = std::cos(-6.0),
+               s2 = std::sin(-6.0);
+  const Tensor x = f32({1, 6}, {1, 2, 3, 4, 5, 6}), frequencies = f32({2}, {0.5, -2});
+  check_near(OneOp("rope", {x, frequencies}, DType::F32, {1, 6})
+                 .with("head_dim", number(6))
+                 .with("rotary_dim", number(4))
+                 .with("position", number(3))
+                 .run(),
+             {c - 3 * s, 2 * c2 - 4 * s2, 3 * c + s, 4 * c2 + 2 * s2, 5, 6});
+  check_near(
+      OneOp("rope", {x, i32({1}, {3}), frequencies}, DType::F32, {1, 6})
+          .with("head_dim", number(6))
+          .with("rotary_dim", number(4))
+          .with("interleaved", attr(true))
+          .with("attention_factor", attr(2.0))
+          .run(),
+      {2 * (c - 2 * s), 2 * (2 * c + s), 2 * (3 * c2 - 4 * s2), 2 * (4 * c2 + 3 * s2), 5, 6});
+  // Worked out, they fall off over what turns; a head may have tables of it, too.
+  check_near(OneOp("rope", {x}, DType::F32, {1, 6})
+                 .with("head_dim", number(6))
+                 .with("rotary_dim", number(2))
+                 .with("position", number(1))
+                 .run(),
+             {std::cos(1.0) - 2 * std::sin(1.0), 2 * std::cos(1.0) + std::sin(1.0), 3, 4, 5, 6});
+  check_near(OneOp("rope", {x, f32({1, 2}, {2, 3}), f32({1, 2}, {5, 7})}, DType::F32, {1, 6})
+                 .with("head_dim", number(6))
+                 .with("rotary_dim", number(2))
+                 .with("position", number(0))
+                 .with("attention_factor", attr(0.5))
+                 .run(),
+             {0.5 * (1 * 2 - 2 * 5), 0.5 * (2 * 3 + 1 * 7), 3, 4, 5, 6});
+}
+
 TEST_CASE("rope's scaling stretches slow turns only", "[reference]") {
   const std::map<std::string, double> scaling = {{"factor", 8},
                                                  {"low_freq_factor", 1},
@@ -354,6 +388,32 @@ TEST_CASE("attention: causal, grouped heads, length", "[reference]") {
                  .with("scale", attr(0.5))
                  .run(),
              {1 / (1 + std::exp(-1.0))});
+}
+
+TEST_CASE("attention: windows and caps", "[reference]") {
+  const Tensor q = f32({3, 1}, Doubles(3, 0)), k = f32({4, 1}, Doubles(4, 1)),
+               v = f32({4, 1}, {1, 2, 4, 1000});
+  const auto seen = [&](int64_t length, int64_t window) {
+    return OneOp("attention", {q, k, v}, DType::F32, {3, 1})
+        .with("head_dim", number(1))
+        .with("causal", attr(true))
+        .with("length", number(length))
+        .with("window", number(window))
+        .run();
+  };
+  check_near(seen(3, 1), {1, 2, 4});
+  check_near(seen(3, 2), {1, 1.5, 3});
+  check_near(seen(3, 9), {1, 1.5, 7.0 / 3});
+  check_near(seen(2, 2), {0, 1, 1.5});
+  // A query and keys whose scores are 3 and -1.
+  const double weight = std::exp(2 * std::tanh(1.5)), other = std::exp(2 * std::tanh(-0.5));
+  check_near(OneOp("attention", {f32({1, 1}, {2}), f32({2, 1}, {3, -1}), f32({2, 1}, {1, 0})},
+                   DType::F32, {1, 1})
+                 .with("head_dim", number(1))
+                 .with("scale", attr(0.5))
+                 .with("softcap", attr(2.0))
+                 .run(),
+             {weight / (weight + other)});
 }
 
 TEST_CASE("reductions", "[reference]") {

@@ -3,14 +3,16 @@
 // The warps take blocks of 32 keys in turn, whatever the length and the rows of the tile are, and
 // merge what they found at the end: a row has the same bits in every tile. Within a block a lane
 // has a key for the scores and some columns for the sum over values.
+//
+// With a window it is the blocks from the first on that some row sees.
 
 namespace maco::ops {
 
 constexpr int kKeys = 32;  // keys of a block
 
 // Operands q [rows,q_cols], of which HQ*D columns from q_begin on count, k and v [.., HKV*D], y
-// [rows,HQ*D]. C: Q, K, V, Y, rows, length, q_cols, q_begin, HQ, HKV, D, BQ,
-// causal, scale.
+// [rows,HQ*D]. C: Q, K, V, Y, rows, length, q_cols, q_begin, HQ, HKV, D, BQ, causal, and what
+// attention_scores takes.
 template <class C>
 struct Attention {
   using Q = typename C::Q;
@@ -54,12 +56,13 @@ struct Attention {
     const i64 kv_head = head / (C::HQ / C::HKV);
     keys = args.ptr<const K>(1) + kv_head * D;
     values = args.ptr<const V>(2) + kv_head * D;
-    // Row i of the tile sees keys [0, sees + i) if causal, else all.
+    // Row i of the tile sees keys up to sees + i if causal, else all.
     sees = C::causal ? length - all + first + 1 : length;
     q = (float*)ctx.scratch();
     weights = q + BQ * D + warp() * BQ * kKeys;
   }
   MACO_FN i64 limit(int i) const { return C::causal ? sees + i : length; }
+  MACO_FN i64 from(int i) const { return first_seen<C>(limit(i)); }
 
   MACO_FN void stage_queries() {
     for (i64 i = consumer_thread(); i < BQ * D; i += kConsumers) {
@@ -113,7 +116,7 @@ struct Attention {
       for (int r = 0; r < BQ; ++r) {
         float dot = part[r][0];
         for (int e = 1; e < kParts; ++e) dot = fadd(dot, part[r][e]);
-        score[t][r] = fmul(dot, (float)C::scale);
+        score[t][r] = score_of_product<C>(dot);
       }
     }
   }
@@ -123,19 +126,22 @@ struct Attention {
   MACO_FN void weigh_keys(i64 begin, int count, const float (&score)[kKeysALane][BQ]) {
     MACO_UNROLL
     for (int r = 0; r < BQ; ++r) {
-      const int visible = (int)least(count, limit(r) - begin);  // the same for the whole warp
-      if (visible > 0) {
+      // Keys [hidden, visible): the same for the whole warp.
+      const int visible = (int)least(count, limit(r) - begin);
+      const int hidden = (int)most(from(r) - begin, 0);
+      const auto is_seen = [&](int j) { return j < visible && (C::window == 0 || j >= hidden); };
+      if (visible > (C::window == 0 ? 0 : hidden)) {
         float high = top[r];
         MACO_UNROLL
         for (int t = 0; t < kKeysALane; ++t)
-          if (warp_lane() + t * kWarpLanes < visible) high = ftop(high, score[t][r]);
+          if (is_seen(warp_lane() + t * kWarpLanes)) high = ftop(high, score[t][r]);
         high = warp_top(high);
         const float shrink = fexp(fsub(top[r], high));
         float block = 0;
         MACO_UNROLL
         for (int t = 0; t < kKeysALane; ++t) {
           const int j = warp_lane() + t * kWarpLanes;
-          const float weight = j < visible ? fexp(fsub(score[t][r], high)) : 0.0f;
+          const float weight = is_seen(j) ? fexp(fsub(score[t][r], high)) : 0.0f;
           weights[r * kKeys + j] = weight;
           block = fadd(block, weight);
         }
@@ -165,7 +171,8 @@ struct Attention {
             MACO_UNROLL
             for (int r = 0; r < BQ; ++r) {
               // A value that the row doesn't see may be anything, and 0 * infinity is not 0.
-              if (j + b < count && (!C::causal || begin + j + b < limit(r))) {
+              if (j + b < count && (!C::causal || begin + j + b < limit(r)) &&
+                  (C::window == 0 || begin + j + b >= from(r))) {
                 const float weight = weights[r * kKeys + j + b];
                 MACO_UNROLL
                 for (int e = 0; e < kUnit; ++e)
@@ -226,7 +233,12 @@ struct Attention {
     cta_sync();
     clear();
     const i64 last = limit(rows - 1);
-    for (i64 begin = (i64)warp() * kKeys; begin < last; begin += kWarps * kKeys) {
+    i64 begin = (i64)warp() * kKeys;
+    if constexpr (C::window > 0) {
+      const i64 block = from(0) / kKeys;  // which warp it is for follows from the key
+      begin = (block + (warp() + kWarps - block % kWarps) % kWarps) * kKeys;
+    }
+    for (; begin < last; begin += kWarps * kKeys) {
       const int count = (int)least(kKeys, last - begin);
       float score[kKeysALane][BQ];
       score_keys(begin, count, score);

@@ -5,6 +5,8 @@
 //
 // Keys and values come through pages (attention_pages.cuh), those of a few blocks of keys a round:
 // what a warp does with its sixteen keys of a block needn't wait for what it does with others.
+// Blocks begin with the first key that some new row sees. With a window later rows don't see the
+// keys after it, fewer than a warp has of a block.
 // Warps, and splits behind them, merge what they found in their order. So a sum's order follows
 // from the number of keys, of splits, and whether a task has more than eight rows.
 
@@ -18,6 +20,12 @@ constexpr int kStepRound = 4;   // blocks
 // last place, which counts only where the weight is next to nothing.
 MACO_FN float step_weight(float x) { return fexp2(fmul(x, 1.44269504f)); }
 
+template <class Rows>
+MACO_FN constexpr bool one_row() {
+  if constexpr (Rows::is_constant) return Rows::value == 1;
+  return false;
+}
+
 template <class C>
 struct StepShape : HeadGroups<C> {
   using X = typename C::X;
@@ -25,15 +33,19 @@ struct StepShape : HeadGroups<C> {
   static constexpr int kRows = (int)(C::HB * C::BT);  // r: row r / HB of the tile, head r % HB
   // In the scratch memory: lines of the queries, the new keys and the new values.
   static constexpr int kAreaBytes = HeadGroups<C>::kGroups * kStepRows * kLineBytes;
-  static constexpr int kNorms = C::tabled ? 10 : 8;  // the first operand of norms
+  // May a row not see an old key that another one sees?
+  static constexpr bool kEdge = C::window > 0 && !one_row<typename C::rows>();
+  static constexpr int kNorms = C::tabled ? 10 : C::by_radians ? 9 : 8;  // the first of norms
   static_assert(kRows <= kStepRows && 3 * kAreaBytes <= kScratchBytes, "the new rows have room");
 };
 
-// How many of some keys rows see, at most and each.
+// Which of some keys rows see: row t of the tile from from(t), with a window, up to of(t).
 struct Sight {
-  int most;
-  int first, step, last;  // row t of the tile: first + t * step, but at most `last`
+  int most;               // up to which some row sees them
+  int first, step, last;  // of(t): first + t * step, but at most `last`
+  int moved;              // from(t): t + moved, but at least 0
   MACO_FN int of(int t) const { return (int)least(first + t * step, last); }
+  MACO_FN int from(int t) const { return (int)maco::most(t + moved, 0); }
 };
 
 // ---- a lane among others: fragments -----------------------------------------
@@ -221,12 +233,18 @@ struct WarpStep : Either<(StepShape<C>::kRows <= 8), FewStep<C>, TallStep<C>>::t
   MACO_FN void score_keys(int block, int group, const char* keys, int first, int) {
     this->multiply_keys(score[block], group, keys, first);
   }
-  // Scores of kBlocks blocks become weights. seen(block, t): how many of its keys here row t sees.
-  template <int kBlocks, class Seen>
-  MACO_FN void weigh_keys(Seen seen) {
+  // Scores of kBlocks blocks become weights. seen(block, t): up to which of its keys here row t
+  // sees them; hidden(t): of the first, those that it doesn't see in front of them.
+  template <int kBlocks, class Seen, class Hidden>
+  MACO_FN void weigh_keys(Seen seen, [[maybe_unused]] Hidden hidden) {
     MACO_UNROLL
     for (int own = 0; own < kOwn; ++own) {
       const int t = Rows::row(own) / (int)C::HB;
+      const auto sees = [&](int b, int i) {
+        if constexpr (S::kEdge)
+          if (b == 0 && Rows::key(i) < hidden(t)) return false;
+        return Rows::key(i) < seen(b, t);
+      };
       // Blocks have maxima and sums of their own: one after the other would be long chains.
       float highs[kBlocks], sums[kBlocks], high = top[own];
       MACO_UNROLL
@@ -236,9 +254,9 @@ struct WarpStep : Either<(StepShape<C>::kRows <= 8), FewStep<C>, TallStep<C>>::t
         for (int i = 0; i < kScores; ++i) {
           if (Rows::row_of_score(i) != own) continue;
           float& s = score[b][i];
-          s = fmul(s, (float)C::scale);
+          s = near_score_of_product<C, false>(s);
           // A NaN stays in the sums.
-          highs[b] = Rows::key(i) < seen(b, t) ? fmax(highs[b], s) : highs[b];
+          highs[b] = sees(b, i) ? fmax(highs[b], s) : highs[b];
         }
       }
       MACO_UNROLL
@@ -254,7 +272,7 @@ struct WarpStep : Either<(StepShape<C>::kRows <= 8), FewStep<C>, TallStep<C>>::t
           if (Rows::row_of_score(i) != own) continue;
           float& s = score[b][i];
           s = step_weight(fsub(s, high));
-          s = Rows::key(i) < seen(b, t) ? s : 0.0f;
+          s = sees(b, i) ? s : 0.0f;
           sums[b] = fadd(sums[b], s);
         }
       }
@@ -270,9 +288,10 @@ struct WarpStep : Either<(StepShape<C>::kRows <= 8), FewStep<C>, TallStep<C>>::t
       }
     }
   }
-  // Values of which all rows see the first `seen`; others count as zero. Weights have twice the
-  // bits of X.
-  MACO_FN void add_values(int block, int group, const char* values, int first, int seen) {
+  // Values of which all rows see those from `hidden` up to `seen`; others count as zero. Weights
+  // have twice the bits of X.
+  MACO_FN void add_values(int block, int group, const char* values, int first, int seen,
+                          int hidden) {
     const typename Rows::Weights weights(score[block]);
     // Of a matrix of values this lane has two keys.
     u32 keep[2];
@@ -280,13 +299,15 @@ struct WarpStep : Either<(StepShape<C>::kRows <= 8), FewStep<C>, TallStep<C>>::t
     for (int i = 0; i < 2; ++i) {
       const int key = i * 8 + (warp_lane() & 3) * 2;
       keep[i] = (key < seen ? 0xffffu : 0u) | (key + 1 < seen ? 0xffff0000u : 0u);
+      if (S::kEdge)
+        keep[i] &= (key >= hidden ? 0xffffu : 0u) | (key + 1 >= hidden ? 0xffff0000u : 0u);
     }
     u32 v[4][4];
     MACO_UNROLL
     for (int n = 4 * group; n < 4 * group + 4 && n < S::kSteps; ++n) {
       u32(&here)[4] = v[n % 4];
       Rows::load_values(here, values, first, n);
-      if (seen < kStepChunk) {
+      if (seen < kStepChunk || (S::kEdge && hidden > 0)) {
         MACO_UNROLL
         for (int i = 0; i < 4; ++i) here[i] &= keep[Rows::keys_of(i)];
       }
@@ -302,6 +323,8 @@ struct WarpStep : Either<(StepShape<C>::kRows <= 8), FewStep<C>, TallStep<C>>::t
     constexpr int kOfGroup = kSums * kBlockK / (16 * S::kSteps);
     const int seen[kOwn] = {sight.of(Rows::row(0) / (int)C::HB),
                             sight.of(Rows::row(1) / (int)C::HB)};
+    const int from[kOwn] = {sight.from(Rows::row(0) / (int)C::HB),
+                            sight.from(Rows::row(1) / (int)C::HB)};
     MACO_ROLLED
     for (int i = 0; i < sight.most; ++i) {
       float weight[kOwn];
@@ -314,7 +337,8 @@ struct WarpStep : Either<(StepShape<C>::kRows <= 8), FewStep<C>, TallStep<C>>::t
         for (int e = 0; e < 4; ++e) {
           const int own = Rows::row_of_sum(e), d = Rows::element(n, e) - group * kBlockK;
           const X v = ((const X*)(values + swizzled(first + i, d / kChunk)))[d % kChunk];
-          if (i < seen[own]) sum[n][e] = ffma(weight[own], to_acc(v), sum[n][e]);
+          if (i < seen[own] && (!S::kEdge || i >= from[own]))
+            sum[n][e] = ffma(weight[own], to_acc(v), sum[n][e]);
         }
       }
     }
@@ -407,20 +431,21 @@ struct LoneStep {
       }
     }
   }
-  template <int kBlocks, class Seen>
-  MACO_FN void weigh_keys(Seen seen) {
+  template <int kBlocks, class Seen, class Hidden>
+  MACO_FN void weigh_keys(Seen seen, Hidden hidden) {
     for (int r = 0; r < S::kRows; ++r) {
       const int t = r / (int)C::HB;
+      const auto from = [&](int b) { return S::kEdge && b == 0 ? hidden(t) : 0; };
       float high = top[r];
       for (int b = 0; b < kBlocks; ++b)
-        for (int j = 0; j < seen(b, t); ++j) {
-          score[b][r][j] = fmul(score[b][r][j], (float)C::scale);
+        for (int j = from(b); j < seen(b, t); ++j) {
+          score[b][r][j] = near_score_of_product<C, false>(score[b][r][j]);
           high = fn::maximum(high, score[b][r][j]);
         }
       const float shrink = step_weight(fsub(top[r], high));
       float all = 0;
       for (int b = 0; b < kBlocks; ++b)
-        for (int j = 0; j < seen(b, t); ++j) {
+        for (int j = from(b); j < seen(b, t); ++j) {
           score[b][r][j] = step_weight(fsub(score[b][r][j], high));
           all = fadd(all, score[b][r][j]);
         }
@@ -429,19 +454,21 @@ struct LoneStep {
       for (int d = 0; d < S::D; ++d) sum[r][d] = fmul(sum[r][d], shrink);
     }
   }
-  MACO_FN void add_values(int block, int group, const char* values, int, int seen) {
-    add_some_values(block, group, values, [=](int) { return seen; }, seen);
+  MACO_FN void add_values(int block, int group, const char* values, int, int seen, int hidden) {
+    add_some_values(block, group, values, seen, [=](int j, int) { return j >= hidden; });
   }
   MACO_FN void add_seen_values(int group, const char* values, int, const Sight& sight) {
-    add_some_values(0, group, values, [=](int t) { return sight.of(t); }, sight.most);
+    add_some_values(0, group, values, sight.most, [=](int j, int t) {
+      return j < sight.of(t) && (!S::kEdge || j >= sight.from(t));
+    });
   }
   template <class Seen>
-  MACO_FN void add_some_values(int block, int group, const char* values, Seen seen, int most) {
+  MACO_FN void add_some_values(int block, int group, const char* values, int most, Seen seen) {
     for (int j = 0; j < most; ++j) {
       float value[kBlockK];
       for (int d = 0; d < wide(group); ++d) value[d] = at(values, j, d);
       for (int r = 0; r < S::kRows; ++r)
-        if (j < seen(r / (int)C::HB))
+        if (seen(j, r / (int)C::HB))
           for (int d = 0; d < wide(group); ++d) {
             float& to = sum[r][group * kBlockK + d];
             to = ffma(score[block][r][j], value[d], to);
@@ -471,6 +498,14 @@ struct StepTile {
     rows = least(C::BT, all - first);
     old = C::length::get(ctx) - all;
   }
+  // The first of the old keys that a row sees.
+  MACO_FN i64 begin() const { return first_seen<C>(old + 1); }
+  // Of the old keys from there on those that some rows see, but not all.
+  MACO_FN Sight edge() const {
+    const i64 missing = maco::most(C::window - 1 - old, 0);  // keys that the window has room for
+    const int some = (int)least(maco::most(all - 1 - missing, 0), old - begin());
+    return {some, some, 0, some, (int)(first - missing)};
+  }
 };
 
 template <class C>
@@ -479,15 +514,16 @@ MACO_OP void attention_step_load(Context& ctx, Args args, u32 tile) {
   if (t.rows <= 0) return;
   constexpr int kKeys = StepShape<C>::kKeys;
   // As of a product's norm: the weights are few, but far away.
-  const auto fetch = [&](int operand) {
+  const auto fetch = [&](int operand, i64 bytes) {
     const char* weights = args.ptr<const char>(operand);
-    for (i64 i = loader_thread() * kLineBytes; i < C::D * (i64)sizeof(typename C::X);
-         i += kLoaders * kLineBytes)
+    for (i64 i = loader_thread() * kLineBytes; i < bytes; i += kLoaders * kLineBytes)
       prefetch(weights + i);
   };
   constexpr int kNorms = StepShape<C>::kNorms;
-  if constexpr (C::q_normed) fetch(kNorms);
-  if constexpr (C::k_normed) fetch(kNorms + (C::q_normed ? 1 : 0));
+  constexpr i64 kNormBytes = C::D * (i64)sizeof(typename C::X);
+  if constexpr (C::q_normed) fetch(kNorms, kNormBytes);
+  if constexpr (C::k_normed) fetch(kNorms + (C::q_normed ? 1 : 0), kNormBytes);
+  if constexpr (C::by_radians) fetch(8, C::R / 2 * (i64)sizeof(float));
   if constexpr (C::tabled) {
     constexpr i64 kRowBytes = C::table_cols * (i64)sizeof(typename C::T);
     for (int table = 8; table < 10; ++table) {
@@ -497,26 +533,29 @@ MACO_OP void attention_step_load(Context& ctx, Args args, u32 tile) {
         prefetch(first + i);
     }
   }
-  head_load<C, 3, kKeys, kStepRound>(ctx, args, t.kv_head, t.split * kKeys, C::splits * kKeys,
-                                     t.old);
+  head_load<C, 3, kKeys, kStepRound>(ctx, args, t.kv_head, t.begin() + t.split * kKeys,
+                                     C::splits * kKeys, t.old);
 }
 
 // Operands q, k and v [rows, q_cols ...], of which this attention's heads begin at columns q_begin,
 // k_begin and v_begin (stored: k and v are the caches, which have the new rows already); the caches
 // [.., HKV*D]; y [rows,HQ*D], or of several splits what attention_merge takes; the new rows of keys
 // and values as they are to be appended, [rows,HKV*D]; if `tabled` cosines and sines as rope_tables
-// takes them; then the weights of the norms of q and of k, if they have one. C: X (of all but y and
-// the tables), Y, T (of the tables), rows, length (keys, new ones included), position (of the first
-// new row), HQ, HKV, D, HB (heads of a task), BT (its rows), splits, q_cols, k_cols, v_cols,
-// q_begin, k_begin, v_begin, causal, stored, turned, tabled, interleaved, q_normed, k_normed,
-// scale, q_eps, k_eps, table_cols as of rope_tables, turns(i) as of rope.
+// takes them, or if `by_radians` what rope_frequencies takes; then the weights of the norms of
+// q and of k, if they have one. C: X (of all but y and those of turns), Y, T (of the tables), rows,
+// length (keys, new ones included), position (of the first new row), HQ, HKV, D, R (elements of a
+// head that turn), HB (heads of a task), BT (its rows), splits, q_cols, k_cols, v_cols, q_begin,
+// k_begin, v_begin, causal, stored, turned, tabled, by_radians, interleaved, q_normed,
+// k_normed, q_eps, k_eps, table_cols as of rope_tables, factor and turns(i) as of rope, and what
+// attention_scores takes.
 template <class C>
 struct AttentionStep {
   using S = StepShape<C>;
   using X = typename C::X;
   using Y = typename C::Y;
   using Keys = typename Either<(kWarpLanes == 1), LoneStep<C>, WarpStep<C>>::type;
-  static constexpr int kPairs = S::D / 2;
+  // Elements two by two. The first kTurned pairs turn; of others, two in line are one.
+  static constexpr int kPairs = S::D / 2, kTurned = (int)C::R / 2;
   static constexpr int kShare = (kPairs + kWarpLanes - 1) / kWarpLanes;
 
   Context& ctx;
@@ -581,8 +620,11 @@ struct AttentionStep {
     X* also;  // where it is wanted, too, or nullptr
   };
   static constexpr int kAngles = C::tabled ? TableRow<C>::kOf : 1;
-  static MACO_FN int first_of(int pair) { return C::interleaved ? 2 * pair : pair; }
-  static MACO_FN int second_of(int pair) { return C::interleaved ? 2 * pair + 1 : pair + kPairs; }
+  static MACO_FN bool in_line(int pair) {
+    return C::interleaved || (kTurned < kPairs && pair >= kTurned);
+  }
+  static MACO_FN int first_of(int pair) { return in_line(pair) ? 2 * pair : pair; }
+  static MACO_FN int second_of(int pair) { return in_line(pair) ? 2 * pair + 1 : pair + kTurned; }
   MACO_FN void load_row(const Row& row, float (&a)[kShare], float (&b)[kShare]) {
     if constexpr (C::q_packets == C::k_packets && C::k_packets == C::v_packets) {
       load_pairs(to_read<X, C::q_packets>(args, row.operand) + row.offset, a, b);
@@ -602,7 +644,7 @@ struct AttentionStep {
       MACO_UNROLL
       for (int j = 0; j < kShare; ++j) {
         const int pair = warp_lane() + j * kWarpLanes;
-        if (row.turns && pair < kPairs) {
+        if (row.turns && pair < kTurned) {
           if constexpr (C::tabled) {
             MACO_UNROLL
             for (int e = 0; e < kAngles; ++e) {
@@ -610,7 +652,13 @@ struct AttentionStep {
               sines[e][j] = TableRow<C>::load(args, 9, row.position, pair, e);
             }
           } else {
-            sines_of((u64)row.position * C::turns(pair), sines[0][j], cosines[0][j]);
+            if constexpr (C::by_radians) {
+              const float frequency = gload(args.ptr<const float>(8) + pair);
+              sines_at(row.position, frequency, sines[0][j], cosines[0][j]);
+            } else {
+              sines_of((u64)row.position * C::turns(pair), sines[0][j], cosines[0][j]);
+            }
+            sines[0][j] = by_factor<C>(sines[0][j]), cosines[0][j] = by_factor<C>(cosines[0][j]);
           }
         }
       }
@@ -640,7 +688,7 @@ struct AttentionStep {
       if (pair < kPairs) {
         float x = a[j], y = b[j];
         if constexpr (C::turned) {
-          if (row.turns) {
+          if (row.turns && (kTurned == kPairs || pair < kTurned)) {
             x = fsub(fmul(a[j], cosines[0][j]), fmul(b[j], sines[0][j]));
             y = fadd(fmul(b[j], cosines[kAngles - 1][j]), fmul(a[j], sines[kAngles - 1][j]));
           }
@@ -717,21 +765,28 @@ struct AttentionStep {
       pages.release_together(here);
     }
   }
-  // Blocks of which all rows see seen(block) keys here.
+  // Blocks of which all rows see seen(block) keys here, but for those of `edge`, which the first
+  // begins with.
   template <int kBlocks, class Seen>
-  static MACO_FN void round_of_keys(Keys& found, PageTaker& pages, int blocks, const Seen& seen) {
+  static MACO_FN void round_of_keys(Keys& found, PageTaker& pages, int blocks, const Seen& seen,
+                                    const Sight& edge) {
     each_page<kBlocks>(pages, blocks, [&](int b, int g, const char* keys) {
       found.score_keys(b, g, keys, Keys::chunk(), seen(b));
     });
-    found.template weigh_keys<kBlocks>([&](int b, int) { return seen(b); });
+    found.template weigh_keys<kBlocks>([&](int b, int) { return seen(b); },
+                                       [&](int row) { return edge.from(row); });
     each_page<kBlocks>(pages, blocks, [&](int b, int g, const char* values) {
-      if (seen(b) > 0) found.add_values(b, g, values, Keys::chunk(), seen(b));
+      const int hidden = S::kEdge && b == 0 ? edge.most : 0;
+      if (seen(b) > 0) found.add_values(b, g, values, Keys::chunk(), seen(b), hidden);
+      if (hidden > 0) found.add_seen_values(g, values, Keys::chunk(), edge);
     });
   }
   MACO_FN void old_keys(Keys& found) {
     PageTaker pages(ctx);
     constexpr i64 kStride = C::splits * S::kKeys;
-    for (i64 begin = t.split * S::kKeys; begin < t.old; begin += kStepRound * kStride) {
+    Sight edge = {0, 0, 0, 0, -kStepRows};
+    if (S::kEdge && t.split == 0 && warp() == 0) edge = t.edge();
+    for (i64 begin = t.begin() + t.split * S::kKeys; begin < t.old; begin += kStepRound * kStride) {
       const int blocks = (int)least(kStepRound, (t.old - begin + kStride - 1) / kStride);
       const auto seen = [&](int b) {
         const int left = (int)least(S::kKeys, t.old - begin - b * kStride) - Keys::chunk();
@@ -739,18 +794,21 @@ struct AttentionStep {
       };
       // A lone block has code of its own: what is skipped in that of four is fetched all the same.
       if (kWarpLanes > 1 && blocks == 1)
-        round_of_keys<1>(found, pages, blocks, seen);
+        round_of_keys<1>(found, pages, blocks, seen, edge);
       else
-        round_of_keys<kStepRound>(found, pages, blocks, seen);
+        round_of_keys<kStepRound>(found, pages, blocks, seen, edge);
+      edge = {0, 0, 0, 0, -kStepRows};
     }
     pages.finish();
   }
   MACO_FN void keys_of_new_rows(Keys& found) {
     const int all = (int)t.all;
-    const Sight sight = {all, C::causal ? (int)t.first + 1 : all, C::causal ? 1 : 0, all};
+    const Sight sight = {all, C::causal ? (int)t.first + 1 : all, C::causal ? 1 : 0, all,
+                         S::kEdge ? (int)(t.first + 1 - C::window) : 0};
     MACO_UNROLL
     for (int g = 0; g < S::kGroups; ++g) found.score_keys(0, g, lines_of(new_keys, g), 0, all);
-    found.template weigh_keys<1>([&](int, int row) { return sight.of(row); });
+    found.template weigh_keys<1>([&](int, int row) { return sight.of(row); },
+                                 [&](int row) { return sight.from(row); });
     MACO_UNROLL
     for (int g = 0; g < S::kGroups; ++g)
       found.add_seen_values(g, lines_of(new_values, g), 0, sight);

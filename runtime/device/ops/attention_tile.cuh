@@ -2,7 +2,8 @@
 // of some of the heads that share keys, and a warp sixteen of these, row r / HB and head r % HB of
 // the task being row r of the tile. Each warp goes over the blocks of keys that its rows see, which
 // come through pages (attention_pages.cuh), with an online softmax in f32: a row has the same bits
-// in every tile. Weights are rounded to the type of the values, or, where the result has another
+// in every tile. With a window a task begins with the block of the first key that one of its rows
+// sees. Weights are rounded to the type of the values, or, where the result has another
 // type, to twice its bits.
 
 namespace maco::ops {
@@ -19,16 +20,16 @@ struct TileShape : HeadGroups<C> {
   static constexpr int kKeys = kPageLines / HeadGroups<C>::kGroups;
   static constexpr bool kTwice = !is_same<X, typename C::Y>;  // the bits of weights
   // Softmax to base 2: 2^(kUnit * score). A negative scale would turn the largest score into the
-  // smallest; scores are multiplied by it first.
+  // smallest; scores are multiplied by it first, as capped ones are.
   static constexpr double kLog2e = 1.4426950408889634;
-  static constexpr bool kScaled = !((float)(C::scale * kLog2e) > 0);
+  static constexpr bool kScaled = C::softcap > 0 || !((float)(C::scale * kLog2e) > 0);
   static constexpr float kUnit = (float)(kScaled ? kLog2e : C::scale * kLog2e);
   // A score equal to the one that weights are relative to weighs 2^kLift, none more than
   // 2^(kLift + kSlack): f16 has few exponents below 1.
   static constexpr float kLift = is_same<X, f16> ? 12.0f : 0.0f;
   static constexpr float kSlack = is_same<X, f16> ? 3.0f : 8.0f;
   static MACO_FN float scaled(float score) {
-    return kScaled ? fmul(score, (float)C::scale) : score;
+    return kScaled ? near_score_of_product<C, !kTwice>(score) : score;
   }
   // To base 2.
   static MACO_FN float to_base2(float score) { return fmul(scaled(score), kUnit); }
@@ -60,11 +61,13 @@ struct AttentionTile {
     const i64 all = C::rows::get(ctx);
     rows = least(C::BT, all - first);
     length = C::length::get(ctx);
-    // Row t sees keys [0, sees + t) if causal, else all.
+    // Row t sees keys up to sees + t if causal, else all.
     sees = C::causal ? length - all + first + 1 : length;
     last = rows > 0 ? limit(rows - 1) : 0;
   }
   MACO_FN i64 limit(i64 t) const { return C::causal ? sees + t : length; }
+  // The block of the first key that a row sees begins here.
+  MACO_FN i64 begin() const { return round_down(first_seen<C>(limit(0)), TileShape<C>::kKeys); }
 };
 
 // ---- a lane among others: fragments -----------------------------------------
@@ -79,6 +82,7 @@ struct WarpRows {
   static constexpr bool kBf16 = is_same<X, bf16>;
   static_assert(kWarpLanes == 1 || S::kRows <= kTileRows * kWarps, "each warp has one fragment");
   static_assert(kWarps * kTileRows * kLineBytes <= kScratchBytes, "each warp has its lines");
+  static constexpr int kWindow = (int)C::window;
 
   const AttentionTile<C>& t;
   const int thread = task_thread(), lane = thread & 31, own_warp = (int)((u32)thread >> 5);
@@ -87,7 +91,8 @@ struct WarpRows {
   // lane's sum of them, and that of weighed values.
   float top[2] = {S::kNone, S::kNone}, total[2] = {}, sum[2 * S::kSteps][4] = {};
   Scores score;
-  // Keys that the two rows see, and the first and the last row of the warp.
+  // Keys up to which the two rows see, and the first and the last row of the warp; with a window
+  // kWindow of them.
   int limits[2], fewest, most;
 
   MACO_FN explicit WarpRows(const AttentionTile<C>& tile) : t(tile) {
@@ -245,7 +250,9 @@ struct WarpRows {
       MACO_UNROLL
       for (int e = 0; e < 4; ++e) {
         score[j][e] = S::scaled(score[j][e]);
-        if (kMasked && column(j, e) >= limits[e / 2] - begin) score[j][e] = unseen();
+        const int end = limits[e / 2] - begin;
+        if (kMasked && (column(j, e) >= end || (kWindow > 0 && column(j, e) < end - kWindow)))
+          score[j][e] = unseen();
       }
     }
     float factor[2] = {S::kUnit, S::kUnit}, high[2], summand[2], block[2];
@@ -329,6 +336,8 @@ struct WarpRows {
       const int all = (int)least(fewest - begin - j * 8, 16);  // that all rows see
       const int some = (int)least(most - begin - j * 8, 16);   // that one of them sees
       if (some <= 0) break;
+      const int hidden = fewest - kWindow - begin - j * 8;  // with a window: that none sees
+      if (kWindow > 0 && hidden >= 16) continue;
       // Of the values of a fragment this lane has two keys, and those 8 behind them. Those that no
       // row sees count as zero.
       u32 kept[2];
@@ -336,13 +345,17 @@ struct WarpRows {
       for (int i = 0; i < 2; ++i) {
         const int at = i * 8 + (lane & 3) * 2;
         kept[i] = (at < some ? 0xffffu : 0u) | (at + 1 < some ? 0xffff0000u : 0u);
+        if (kWindow > 0)
+          kept[i] &= (at >= hidden ? 0xffffu : 0u) | (at + 1 >= hidden ? 0xffff0000u : 0u);
       }
       const auto keep = [&](u32(&v)[4]) {
         MACO_UNROLL
         for (int i = 0; i < 4; ++i) v[i] &= kept[i % 2];
       };
+      const bool apart =
+          all < some || (kWindow > 0 && most > fewest && most - kWindow > begin + j * 8);
       u32 odd = 0;  // a row may see something that isn't a number while another doesn't
-      if (all < some) {
+      if (apart) {
         MACO_UNROLL
         for (int n = 0; n < S::kSteps; ++n) {
           u32 v[4];
@@ -352,7 +365,7 @@ struct WarpRows {
           for (int i = 0; i < 4; ++i) odd |= not_finite(v[i]);
         }
       }
-      if (all < some && warp_any(odd != 0)) {
+      if (apart && warp_any(odd != 0)) {
         add_each(values, begin + j * 8, j, some, scratch);
       } else {
         add_step(values, j, keep);
@@ -382,7 +395,7 @@ struct WarpRows {
             ((const Vec<X, 2>*)(values + swizzled(n / 8 * S::kKeys + j * 8 + i, n % 8)))[lane & 3];
         MACO_UNROLL
         for (int e = 0; e < 4; ++e)
-          if (key + i < limits[e / 2])
+          if (key + i < limits[e / 2] && (kWindow == 0 || key + i >= limits[e / 2] - kWindow))
             sum[n][e] = ffma(weights[i * kTileRows + row(e / 2)], to_acc(v.v[e % 2]), sum[n][e]);
       }
     }
@@ -390,8 +403,9 @@ struct WarpRows {
 
   MACO_FN void run(Context& ctx, const X*) {
     PageTaker pages(ctx);
-    for (int begin = 0, last = (int)t.last; begin < last; begin += kKeys) {
-      const bool some = begin < most, all = some && begin + kKeys <= fewest;
+    for (int begin = (int)t.begin(), last = (int)t.last; begin < last; begin += kKeys) {
+      const bool some = begin < most && (kWindow == 0 || begin + kKeys > fewest - kWindow);
+      const bool all = some && begin + kKeys <= fewest && (kWindow == 0 || begin >= most - kWindow);
       const char* keys = pages.take();
       if (some) score_keys(keys);
       pages.release();
@@ -488,16 +502,21 @@ struct GroupRows : WarpRows<C, kKeysAtOnce<C>> {
   static constexpr bool kOverlaps = kRingPages >= kPagesAtOnce;
   static_assert(kRingPages >= 2, "keys and values of a block are held");
   static_assert(S::kGroups * kGroupBytes <= kScratchBytes, "queries stay in the scratch memory");
+  using Base::kWindow;
   using Base::score;
   using Base::sum;
   using Base::t;
-  int some_see;     // keys that some row of the group sees
+  int some_see;     // keys up to which some row of the group sees
   u32 queries = 0;  // the operand: lines of all the tile's rows, those of a group of the head first
 
   MACO_FN explicit GroupRows(const AttentionTile<C>& tile) : Base(tile) {
     const int first = this->own_warp / 4 * kRows;  // of the tile's rows
     some_see =
         first < t.rows * C::HB ? (int)t.limit(least((first + kRows - 1) / C::HB, t.rows - 1)) : 0;
+  }
+  // Does a row of the group see a key before `end`?
+  MACO_FN bool sees_before(int end) const {
+    return kWindow == 0 || end > (int)t.limit(this->own_warp / 4 * kRows / C::HB) - kWindow;
   }
 
   MACO_FN void load_queries(const X* from, char* scratch) {
@@ -658,8 +677,8 @@ struct GroupRows : WarpRows<C, kKeysAtOnce<C>> {
     pack_weights(unpacked, weights);
   }
 
-  // Chunks of keys of which all rows see all: [0, end), whole pairs.
-  MACO_FN void add_seen_chunks(PageTaker& pages, int end) {
+  // The next `count` keys, whole pairs of chunks, of which all rows see all.
+  MACO_FN void add_seen_chunks(PageTaker& pages, int count) {
     ChunkTaker taker(pages);
     Scores odd;
     Weights weights;
@@ -675,7 +694,7 @@ struct GroupRows : WarpRows<C, kKeysAtOnce<C>> {
     score_keys(odd, next.keys_at);
     weigh_chunk<true>(score, weights);
     pages.release_page(next.keys);
-    for (int begin = kPairKeys; begin < end; begin += kPairKeys) {
+    for (int begin = kPairKeys; begin < count; begin += kPairKeys) {
       before = now, now = next, next = taker.template after<false>(now);
       wgmma_begin();
       add_values(weights, before.values_at);
@@ -713,7 +732,7 @@ struct GroupRows : WarpRows<C, kKeysAtOnce<C>> {
     const char* values = pages.take();
     if (tidy_values((char*)values, block)) {
       add_odd_block(ctx, values, keys_at, block, q);
-    } else if (block < some_see) {
+    } else if (block < some_see && sees_before(block + S::kKeys)) {
       Scores more;
       Weights weights;
       wgmma_begin();
@@ -744,7 +763,7 @@ struct GroupRows : WarpRows<C, kKeysAtOnce<C>> {
     MACO_ROLLED
     for (int chunk = 0; chunk < kChunks; ++chunk) {
       const int begin = block + chunk * kChunkKeys;
-      const bool some = begin < some_see;
+      const bool some = begin < some_see && sees_before(begin + kChunkKeys);
       forget_scores();
       if (some) {
         wgmma_begin();
@@ -762,14 +781,28 @@ struct GroupRows : WarpRows<C, kKeysAtOnce<C>> {
   MACO_FN void run(Context& ctx, const X* q) {
     const int tile_sees = (int)t.limit(0), last = (int)t.last;  // all of its rows, one of them
     PageTaker pages(ctx);
-    int block = 0;
-    if constexpr (kOverlaps) {
-      if (tile_sees >= kPairKeys) {
-        block = tile_sees / kPairKeys * kPairKeys;
-        add_seen_chunks(pages, block);
+    int block = (int)t.begin();
+    if constexpr (kWindow > 0) {
+      while (block < last) {
+        // All rows see the keys from last - kWindow on.
+        const int pairs = (tile_sees - block) / kPairKeys;
+        if (kOverlaps && block >= last - kWindow && pairs > 0) {
+          add_seen_chunks(pages, pairs * kPairKeys);
+          block += pairs * kPairKeys;
+        } else {
+          add_block(ctx, pages, block, q);
+          block += S::kKeys;
+        }
       }
+    } else {
+      if constexpr (kOverlaps) {
+        if (tile_sees >= kPairKeys) {
+          block = tile_sees / kPairKeys * kPairKeys;
+          add_seen_chunks(pages, block);
+        }
+      }
+      for (; block < last; block += S::kKeys) add_block(ctx, pages, block, q);
     }
-    for (; block < last; block += S::kKeys) add_block(ctx, pages, block, q);
     pages.finish();
     cta_sync();  // before the memory is taken for results
   }
@@ -814,6 +847,9 @@ struct LoneRows {
   MACO_FN void add_keys(const char* keys, const char* values, i64 begin, int at) {
     const int most = (int)least(t.last - begin - at, kKeysOnce);
     const auto seen = [&](int r) { return (int)least(t.limit(r / C::HB) - begin - at, most); };
+    const auto hidden = [&](int r) {
+      return (int)maco::most(first_seen<C>(t.limit(r / C::HB)) - begin - at, 0);
+    };
     for (int j = 0; j < most; ++j) {
       float key[S::D];
       read_head(key, keys, at + j);
@@ -828,7 +864,7 @@ struct LoneRows {
     }
     for (int r = 0; r < rows(); ++r) {
       float high = kLeast;
-      for (int j = 0; j < seen(r); ++j) high = fmax(high, score[r][j]);
+      for (int j = hidden(r); j < seen(r); ++j) high = fmax(high, score[r][j]);
       high = fmax(high, top[r]);
       if (high != top[r]) {
         const float shrink = fexp2(fsub(top[r], high));
@@ -837,7 +873,7 @@ struct LoneRows {
         for (int d = 0; d < S::D; ++d) sum[r][d] = fmul(sum[r][d], shrink);
       }
       float block = 0;
-      for (int j = 0; j < seen(r); ++j) {
+      for (int j = hidden(r); j < seen(r); ++j) {
         score[r][j] = S::weight(score[r][j], high);
         block = fadd(block, score[r][j]);
         if (!S::kTwice) score[r][j] = round_to<X>(score[r][j]);
@@ -848,13 +884,13 @@ struct LoneRows {
       float value[S::D];
       read_head(value, values, at + j);
       for (int r = 0; r < rows(); ++r)
-        if (j < seen(r))
+        if (j >= hidden(r) && j < seen(r))
           for (int d = 0; d < S::D; ++d) sum[r][d] = ffma(score[r][j], value[d], sum[r][d]);
     }
   }
   MACO_FN void run(Context& ctx, const X*) {
     PageTaker pages(ctx);
-    for (i64 begin = 0; begin < t.last; begin += S::kKeys) {
+    for (i64 begin = t.begin(); begin < t.last; begin += S::kKeys) {
       const char* keys = pages.take();
       const char* values = pages.take();
       for (int at = 0; at < S::kKeys && begin + at < t.last; at += kKeysOnce)
@@ -877,7 +913,8 @@ struct LoneRows {
 template <class C>
 MACO_OP void attention_tile_load(Context& ctx, Args args, u32 tile) {
   const AttentionTile<C> t(ctx, tile);
-  head_load<C, 1, TileShape<C>::kKeys>(ctx, args, t.kv_head, 0, TileShape<C>::kKeys, t.last);
+  head_load<C, 1, TileShape<C>::kKeys>(ctx, args, t.kv_head, t.begin(), TileShape<C>::kKeys,
+                                       t.last);
 }
 
 template <class C, class Rows>
@@ -899,7 +936,8 @@ MACO_OP void attention_tile_alone(Context& ctx, Args args, u32 tile) {
 
 // Operands q [rows,q_cols], of which HQ*D columns from q_begin on count, k and v [.., HKV*D], y
 // [rows,HQ*D]. C: X (of q, k and v), Y, rows, length, q_cols, q_begin, HQ, HKV, D, HB (heads of a
-// task), BT (its rows), causal, boxes, wgmma (by groups of four warps), scale.
+// task), BT (its rows), causal, boxes, wgmma (by groups of four warps), and what attention_scores
+// takes.
 template <class C>
 MACO_FN void attention_tile(Context& ctx, const Args& args, u32 tile) {
   if constexpr (kWarpLanes > 1 && C::wgmma) {

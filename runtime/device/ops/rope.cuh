@@ -1,5 +1,6 @@
 // rope: turns pairs of elements of each head by an angle that grows with the row's position, or
-// whose cosine and sine stand in tables. A tile is BR rows.
+// whose cosine and sine stand in tables. A tile is BR rows. Of D elements of a head the first R
+// turn; the others are kept.
 
 namespace maco::ops {
 
@@ -9,17 +10,53 @@ MACO_FN void sines_of(u64 phase, float& sine, float& cosine) {
   fsincospi(fmul((float)(i32)(u32)(phase >> 32), 4.656612873077393e-10f), sine, cosine);  // 2^-31
 }
 
+// Of a pair that turns by `frequency` radians from one position to the next, in units of 2^-64
+// turns, to the nearest; of one that isn't finite anything. Its 24 bits times those of 1 / (2 pi)
+// that count: bits that make whole turns are left out.
+MACO_FN u64 turns_of(float frequency) {
+  static const u32 digits[12] = {0,           0,           0,           0,
+                                 0,           0x28be60dbu, 0x9391054au, 0x7f09d5f4u,
+                                 0x7d4d3770u, 0x36d8a566u, 0x4f10e410u, 0x7f9458eau};
+  const u32 bits = bits_as<u32>(frequency), exponent = bits >> 23 & 255;
+  const u64 mantissa = (bits & 0x7fffffu) | (exponent > 0 ? 0x800000u : 0u);
+  const u32 first = (u32)most(least(exponent, 254), 1) + 10;  // bit of the digits
+  const u32* from = digits + first / 32;
+  const int shift = (int)(first % 32);
+  const auto word = [&](int i) {
+    return (u32)((((u64)from[i] << 32 | from[i + 1]) << shift) >> 32);
+  };
+  const u64 whole = (u64)word(0) << 32 | word(1);
+  const u64 turns = mantissa * whole + ((mantissa * word(2) + 0x80000000u) >> 32);
+  return bits >> 31 ? ~turns + 1 : turns;
+}
+// At `position`, of such a pair; NaN if its frequency isn't finite.
+MACO_FN void sines_at(i64 position, float frequency, float& sine, float& cosine) {
+  sines_of((u64)position * turns_of(frequency), sine, cosine);
+  const float none = fsub(frequency, frequency);
+  if (none != 0) sine = cosine = none;
+}
+// Cosine or sine of C's turns: times C::factor.
+template <class C>
+MACO_FN float by_factor(float value) {
+  if constexpr (C::factor == 1) {
+    return value;
+  } else {
+    return fmul(value, (float)C::factor);
+  }
+}
+
 // How threads share a row: each has kRun pairs in line of every kHeads-th head, so that it keeps
 // their sines and cosines. As many rows go on at once as there are threads for.
 template <class C>
 struct RopeShape {
   using X = typename C::X;
   using Y = typename C::Y;
-  static constexpr int kPairs = (int)C::D / 2;
+  static constexpr int kPairs = (int)C::R / 2;
   static constexpr i64 kBytes = most(sizeof(X), sizeof(Y));
-  static constexpr int kRun = C::interleaved ? vector_width(C::D, kBytes) / 2
-                                             : vector_width(kPairs, kBytes, 8);  // short code
-  static constexpr int kVector = C::interleaved ? 2 * kRun : kRun;               // elements in line
+  // Few where pairs aren't side by side: short code.
+  static constexpr int kRun = C::interleaved ? vector_width(C::R | C::D, kBytes) / 2
+                                             : vector_width(kPairs | C::D, kBytes, 8);
+  static constexpr int kVector = C::interleaved ? 2 * kRun : kRun;  // elements in line
   // Of those, what lies aligned in x.
   static constexpr int kPiece = vector_width(kVector | C::x_cols | C::x_begin, sizeof(X));
   static constexpr int kRuns = kPairs / kRun;
@@ -37,28 +74,43 @@ struct PositionAngles {
 
   MACO_FN void find(const Args&, i64 position, int pair) {
     MACO_UNROLL
-    for (int i = 0; i < S::kRun; ++i)
+    for (int i = 0; i < S::kRun; ++i) {
       sines_of((u64)position * C::turns(pair + i), sines[i], cosines[i]);
+      sines[i] = by_factor<C>(sines[i]), cosines[i] = by_factor<C>(cosines[i]);
+    }
   }
   MACO_FN float cosine(int i, int) const { return cosines[i]; }
   MACO_FN float sine(int i, int) const { return sines[i]; }
 };
 
+// The same of pairs whose frequencies are operand 1.
+template <class C>
+struct FrequencyAngles : PositionAngles<C> {
+  MACO_FN void find(const Args& args, i64 position, int pair) {
+    MACO_UNROLL
+    for (int i = 0; i < PositionAngles<C>::S::kRun; ++i) {
+      float &sine = this->sines[i], &cosine = this->cosines[i];
+      sines_at(position, gload(args.ptr<const float>(1) + pair + i), sine, cosine);
+      sine = by_factor<C>(sine), cosine = by_factor<C>(cosine);
+    }
+  }
+};
+
 // An angle's cosines and sines in row `position` of tables: of `table_cols` columns one a pair, or
-// one an element. C: T, D, interleaved, table_cols.
+// one an element. C: T, R, interleaved, table_cols, factor.
 template <class C>
 struct TableRow {
-  static constexpr bool kEach = C::table_cols == C::D;  // each element of a pair has its own
+  static constexpr bool kEach = C::table_cols == C::R;  // each element of a pair has its own
   static constexpr int kOf = kEach ? 2 : 1;
   // Of the element's own, or of the pair's.
   static MACO_FN i64 column(int pair, int element) {
     if (!kEach) return pair;
-    return C::interleaved ? 2 * pair + element : pair + element * (int)(C::D / 2);
+    return C::interleaved ? 2 * pair + element : pair + element * (int)(C::R / 2);
   }
   static MACO_FN float load(const Args& args, int table, i64 position, int pair, int element) {
     using T = typename C::T;
-    return to_acc(
-        gload(args.ptr<const T>(table) + position * C::table_cols + column(pair, element)));
+    return by_factor<C>(
+        to_acc(gload(args.ptr<const T>(table) + position * C::table_cols + column(pair, element))));
   }
 };
 
@@ -121,8 +173,8 @@ struct RopePairs {
   }
 };
 
-// Sines and cosines of a row's pairs, side by side. Operand y [rows,D] f32. C: rows, D, BR,
-// position and turns, as of rope.
+// Sines and cosines of a row's pairs, side by side. Operands (frequencies [D/2] f32, if
+// `by_radians`), y [rows,D] f32. C: rows, D, BR, position, factor and turns, as of rope.
 template <class C>
 MACO_OP void rope_sines(Context& ctx, Args args, u32 tile) {
   constexpr i64 kPairs = C::D / 2;
@@ -130,8 +182,34 @@ MACO_OP void rope_sines(Context& ctx, Args args, u32 tile) {
   const i64 first = C::position::get(ctx);
   for (i64 at = begin * kPairs + consumer_thread(); at < end * kPairs; at += kConsumers) {
     Vec<float, 2> of_pair;
-    sines_of((u64)(first + at / kPairs) * C::turns((int)(at % kPairs)), of_pair.v[0], of_pair.v[1]);
-    gstore_vec<2>(args.ptr<float>(0) + 2 * at, of_pair);
+    const i64 position = first + at / kPairs;
+    const int pair = (int)(at % kPairs);
+    if constexpr (C::by_radians) {
+      const float frequency = gload(args.ptr<const float>(0) + pair);
+      sines_at(position, frequency, of_pair.v[0], of_pair.v[1]);
+    } else {
+      sines_of((u64)position * C::turns(pair), of_pair.v[0], of_pair.v[1]);
+    }
+    of_pair.v[0] = by_factor<C>(of_pair.v[0]), of_pair.v[1] = by_factor<C>(of_pair.v[1]);
+    gstore_vec<2>(args.ptr<float>(C::by_radians ? 1 : 0) + 2 * at, of_pair);
+  }
+}
+
+// Of a row, what doesn't turn.
+template <class C>
+MACO_FN void keep_rest(const typename C::X* x, typename C::Y* y) {
+  using S = RopeShape<C>;
+  constexpr i64 kRest = C::D - C::R;
+  constexpr int V = vector_width(kRest | C::D | C::x_cols | C::x_begin, S::kBytes);
+  constexpr i64 kRuns = kRest / V;  // of a head
+  for (i64 i = consumer_thread() % S::kThreads; i < C::H * kRuns;
+       i += least(S::kThreads, kConsumers)) {
+    const i64 at = i / kRuns * C::D + C::R + i % kRuns * V;
+    const auto run = gload_vec<V>(x + at);
+    Vec<typename C::Y, V> kept;
+    MACO_UNROLL
+    for (int e = 0; e < V; ++e) kept.v[e] = convert<typename C::Y>(run.v[e]);
+    gstore_vec<V>(y + at, kept);
   }
 }
 
@@ -175,20 +253,27 @@ MACO_FN void turn_rows(Context& ctx, const Args& args, u32 tile, int positions) 
             pairs[i].store(y + (h + i * S::kHeads) * C::D + run, angles);
       }
     }
+    if constexpr (C::R < C::D) keep_rest<C>(x, y);
   }
 }
 
 // Operands x [rows,x_cols], of which H*D columns from x_begin on count, (positions [rows] i32), y
-// [rows,H*D]. C: X, Y, rows, x_cols, x_begin, H, D, BR, interleaved, from_positions, position (of
-// row 0, unless from_positions), and turns(i): how far pair i turns from one position to the next,
-// in units of 2^-64 turns.
+// [rows,H*D]. C: X, Y, rows, x_cols, x_begin, H, D, R, BR, interleaved, from_positions, position
+// (of row 0, unless from_positions), factor (of cosines and sines), and turns(i): how far pair i
+// turns from one position to the next, in units of 2^-64 turns.
 template <class C>
 MACO_OP void rope(Context& ctx, Args args, u32 tile) {
   turn_rows<C, PositionAngles<C>, false>(ctx, args, tile, 1);
 }
 
+// Operands x, frequencies [R/2] f32 in radians, (positions), y. C: as of rope, but turns.
+template <class C>
+MACO_OP void rope_frequencies(Context& ctx, Args args, u32 tile) {
+  turn_rows<C, FrequencyAngles<C>, false>(ctx, args, tile, 2);
+}
+
 // Operands x, cosines and sines [limit,table_cols] of T, (positions), y. C: as of rope, and T,
-// table_cols (D or D / 2) and limit in place of turns.
+// table_cols (R or R / 2) and limit in place of turns.
 template <class C>
 MACO_OP void rope_tables(Context& ctx, Args args, u32 tile) {
   turn_rows<C, TableAngles<C>, true>(ctx, args, tile, 3);

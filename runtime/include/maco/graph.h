@@ -167,12 +167,16 @@ struct RopeAttrs {
   double theta = 10000;
   bool interleaved = false;
   std::map<std::string, double> scaling = {};
+  int64_t rotary_dim = 0;       // the first so many of a head turn; 0: all
+  double attention_factor = 1;  // of cosines and sines
 };
 struct AttentionAttrs {
   int64_t head_dim = 0;
   bool causal = false;
-  std::optional<double> scale = {};  // else 1 / sqrt(head_dim)
-  std::optional<Expr> length = {};   // else all rows of the keys
+  std::optional<double> scale = {};    // else 1 / sqrt(head_dim)
+  std::optional<Expr> length = {};     // else all rows of the keys
+  std::optional<int64_t> window = {};  // keys that a row sees, itself the last; with causal
+  std::optional<double> softcap = {};  // scores become softcap * tanh(score / softcap)
 };
 struct SliceAttrs {
   int axis = 0;
@@ -348,14 +352,24 @@ class MACO_API GraphBuilder {
               Where where = Where::current()) {
     return op("rope", {x, positions}, list(attrs), common, where);
   }
-  /// Of which cosines and sines are given: [S, head_dim], or a column for each pair.
+  /// Of which cosines and sines are given: [S, rotary_dim], or a column for each pair.
   Tensor rope_by(Tensor x, Tensor cosines, Tensor sines, const RopeAttrs& attrs,
                  const Common& common = {}, Where where = Where::current()) {
-    return op("rope", {x, cosines, sines}, list_by_tables(attrs), common, where);
+    return op("rope", {x, cosines, sines}, list_given(attrs), common, where);
   }
   Tensor rope_by(Tensor x, Tensor positions, Tensor cosines, Tensor sines, const RopeAttrs& attrs,
                  const Common& common = {}, Where where = Where::current()) {
-    return op("rope", {x, positions, cosines, sines}, list_by_tables(attrs), common, where);
+    return op("rope", {x, positions, cosines, sines}, list_given(attrs), common, where);
+  }
+  /// Of which frequencies are given, f32 [rotary_dim / 2] in radians, in place of `theta` and
+  /// `scaling`.
+  Tensor rope_by_frequencies(Tensor x, Tensor frequencies, const RopeAttrs& attrs,
+                             const Common& common = {}, Where where = Where::current()) {
+    return op("rope", {x, frequencies}, list_given(attrs), common, where);
+  }
+  Tensor rope_by_frequencies(Tensor x, Tensor positions, Tensor frequencies, const RopeAttrs& attrs,
+                             const Common& common = {}, Where where = Where::current()) {
+    return op("rope", {x, positions, frequencies}, list_given(attrs), common, where);
   }
   Tensor attention(Tensor q, Tensor k, Tensor v, const AttentionAttrs& attrs,
                    const Common& common = {}, Where where = Where::current()) {
@@ -437,7 +451,7 @@ class MACO_API GraphBuilder {
  private:
   static Attrs list(const MatmulAttrs& attrs);
   static Attrs list(const RopeAttrs& attrs);
-  static Attrs list_by_tables(const RopeAttrs& attrs);
+  static Attrs list_given(const RopeAttrs& attrs);
   static Attrs list(const AttentionAttrs& attrs);
   static Attrs list(const SliceAttrs& attrs);
   static Attrs list(const ReduceAttrs& attrs);

@@ -1,0 +1,12 @@
+// What an attention and what passes make of one have in common.
+#pragma once
+
+#include "compiler/ops/op.h"
+
+namespace maco::ops {
+
+/// Checks `window` and `softcap` of an op that has `causal` and `scale`, the latter being
+/// 1/sqrt(head_dim) if it isn't given.
+void check_window_and_cap(InferContext& context, int64_t head_dim);
+
+}  // namespace maco::ops
