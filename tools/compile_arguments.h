@@ -1,9 +1,12 @@
 // The command line of macoc.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
 #include "compiler/api/compile.h"
+#include "compiler/api/import_model.h"
 #include "tools/driver.h"
 #include "tools/pass_output.h"
 
@@ -23,9 +26,12 @@ struct CompileArguments {
 /// Of macoc import.
 struct ImportArguments {
   Console console;
-  std::string input, output = "-";
-  int64_t elements = 0;  // 0: not said
-  ir::DType dtype = ir::DType::BF16;
+  std::string input, output;       // "": not said
+  int64_t elements = 0;            // 0: not said
+  std::optional<ir::DType> dtype;  // of either
+  api::ImportOptions model;        // of a checkpoint
+  std::string architecture;        // path of an .arch file
+  bool is_folder = false;          // a checkpoint, not a plan
 };
 int read_import_arguments(int argc, char** argv, ImportArguments& arguments);
 

@@ -77,6 +77,9 @@ runtime::Status RankInputs::open(const ir::Graph& graph, const std::vector<std::
         unknown_.emplace_back(entry.name, added.path);
         continue;
       }
+      if (loaded_.count(entry.name) > 0)
+        return runtime::Status::failure(fmt::format(
+            "'{}' is in '{}', and comes from the checkpoint of --weights", entry.name, added.path));
       const auto [at, fresh] = files_of_.emplace(entry.name, files_.size() - 1);
       if (!fresh)
         return runtime::Status::failure(
@@ -101,16 +104,18 @@ runtime::Status RankInputs::read(const std::string& tensor, reference::Tensor& v
 std::vector<std::string> RankInputs::missing(const ir::Graph& graph) const {
   std::vector<std::string> names;
   for (const ir::Tensor& t : graph.tensors)
-    if ((t.kind == ir::TensorKind::Input || t.kind == ir::TensorKind::Param) && !has(t.name))
+    if ((t.kind == ir::TensorKind::Input || t.kind == ir::TensorKind::Param) && !has(t.name) &&
+        loaded_.count(t.name) == 0)
       names.push_back(t.name);
   return names;
 }
 
 bool check_inputs(const ir::Graph& graph, const std::vector<std::string>& patterns, bool required,
-                  const std::vector<int>& ranks, const Console& console) {
+                  const std::set<std::string>& loaded, const std::vector<int>& ranks,
+                  const Console& console) {
   MissingInputs missing;
   for (const int rank : ranks) {
-    RankInputs inputs;
+    RankInputs inputs(loaded);
     if (const auto status = inputs.open(graph, patterns, rank); !status) {
       console.error(status.message);
       return false;

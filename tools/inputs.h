@@ -19,6 +19,9 @@ std::string wrong_placeholder(const std::string& option, const std::string& patt
 /// The files of one rank.
 class RankInputs {
  public:
+  /// `loaded`: params that come from a checkpoint, and mustn't be in files; it must outlive the
+  /// object.
+  explicit RankInputs(const std::set<std::string>& loaded) : loaded_(loaded) {}
   /// Opens those that the patterns name. Fails if one can't be read, or two of them have an input,
   /// param or state of the graph's.
   runtime::Status open(const ir::Graph& graph, const std::vector<std::string>& patterns, int rank);
@@ -30,7 +33,8 @@ class RankInputs {
   runtime::Status read(const std::string& tensor, reference::Tensor& value) const;
   /// What files have and the graph doesn't: name and file.
   const std::vector<std::pair<std::string, std::string>>& unknown() const { return unknown_; }
-  /// Inputs and params that no file has, in the graph's order. States begin with zeros.
+  /// Inputs and params that neither a file nor the checkpoint has, in the graph's order. States
+  /// begin with zeros.
   std::vector<std::string> missing(const ir::Graph& graph) const;
 
  private:
@@ -38,6 +42,7 @@ class RankInputs {
     std::string path;
     reference::SafetensorsFile file;
   };
+  const std::set<std::string>& loaded_;
   std::vector<File> files_;
   std::map<std::string, size_t> files_of_;  // tensors of the graph
   std::vector<std::pair<std::string, std::string>> unknown_;
@@ -47,9 +52,10 @@ class RankInputs {
 using MissingInputs = std::map<int, std::vector<std::string>>;
 
 /// Opens the files of these ranks once, before anything is compiled. `required`: a tensor that is
-/// missing is an error. False if an error was reported.
+/// missing is an error. `loaded`: as RankInputs has it. False if an error was reported.
 bool check_inputs(const ir::Graph& graph, const std::vector<std::string>& patterns, bool required,
-                  const std::vector<int>& ranks, const Console& console);
+                  const std::set<std::string>& loaded, const std::vector<int>& ranks,
+                  const Console& console);
 
 /// "2 inputs and 14 params were filled with random values (seed 1): x, ids, w1 (rank 2), ..., and 3
 /// more"; "" if none was missing.

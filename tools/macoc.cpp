@@ -2,10 +2,12 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <fstream>
 
 #include "compiler/api/compile.h"
 #include "compiler/api/dump.h"
 #include "compiler/api/explain.h"
+#include "compiler/api/import_model.h"
 #include "compiler/api/report.h"
 #include "ir/program_text.h"
 #include "runtime/host/jit.h"
@@ -60,10 +62,36 @@ int explain(const CompileArguments& a, const std::string& text, const Console& c
   return kOk;
 }
 
+/// The graphs of a checkpoint, and which of its bytes go where, in a folder.
+int import_checkpoint(const ImportArguments& a) {
+  ir::Diagnostics diagnostics;
+  const auto model = api::import_model(a.input, a.architecture, a.model, diagnostics);
+  a.console.show(diagnostics);
+  if (!model) return kBadGraph;
+  std::error_code error;
+  const std::filesystem::path folder = a.output;
+  std::filesystem::create_directories(folder, error);
+  Products files;
+  const auto write = [&](const std::string& name, const std::string& text) {
+    std::ofstream out(files.begin((folder / name).string()), std::ios::binary);
+    return static_cast<bool>(out << text << std::flush);
+  };
+  bool written = write("weights.json", model->weights);
+  for (const auto& [kind, text] : model->graphs) written = written && write(kind + ".maco", text);
+  std::string why;
+  if (!written || !files.finish(why)) {
+    a.console.error(why.empty() ? fmt::format("{}: can't be written", a.output) : why);
+    return kBadUsage;
+  }
+  // Those of an earlier import don't belong to these weights.
+  for (const char* kind : frontend::huggingface::kKinds)
+    if (!model->graphs.contains(kind))
+      std::filesystem::remove(folder / (std::string(kind) + ".maco"), error);
+  return kOk;
+}
+
 /// An execution plan of MSCCL++'s as a graph.
-int import(int argc, char** argv) {
-  ImportArguments a;
-  if (const int status = read_import_arguments(argc, argv, a); status >= 0) return status;
+int import_plan(const ImportArguments& a) {
   std::string error;
   const auto fail = [&] {
     a.console.error(error);
@@ -72,10 +100,17 @@ int import(int argc, char** argv) {
   const auto text = read_input(a.input, error);
   if (!text) return fail();
   ir::Diagnostics diagnostics;
-  const auto graph = api::import_plan(input_name(a.input), *text, a.elements, a.dtype, diagnostics);
+  const auto graph = api::import_plan(input_name(a.input), *text, a.elements,
+                                      a.dtype.value_or(ir::DType::BF16), diagnostics);
   a.console.show(diagnostics);
   if (!graph) return kBadGraph;
-  return write_product(a.output, *graph, error) ? kOk : fail();
+  return write_product(a.output.empty() ? "-" : a.output, *graph, error) ? kOk : fail();
+}
+
+int import(int argc, char** argv) {
+  ImportArguments a;
+  if (const int status = read_import_arguments(argc, argv, a); status >= 0) return status;
+  return a.is_folder ? import_checkpoint(a) : import_plan(a);
 }
 
 int run(int argc, char** argv) {

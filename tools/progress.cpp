@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 
@@ -32,6 +33,12 @@ void Progress::step(std::string_view what) {
   changed_.notify_all();
 }
 
+void Progress::update(std::string_view what) {
+  if (!shown_) return;
+  const std::lock_guard lock(mutex_);
+  what_ = what;
+}
+
 void Progress::show() {
   constexpr std::chrono::seconds kPatience(2), kTick(1);
   std::unique_lock lock(mutex_);
@@ -44,9 +51,9 @@ void Progress::show() {
       if (what_.empty()) continue;
       const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(next - begin).count();
       const std::string line = fmt::format("{} ({} s)", what_, seconds);
-      fmt::print(stderr, "\r{}", line);
+      fmt::print(stderr, "\r{:{}}", line, width);
       std::fflush(stderr);
-      width = line.size();
+      width = std::max(width, line.size());
     }
     if (width > 0) fmt::print(stderr, "\r{:{}}\r", "", width);
     std::fflush(stderr);

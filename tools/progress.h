@@ -22,6 +22,8 @@ class Progress {
 
   /// A step begins and ends the one before it; "" only ends that. From any thread.
   void step(std::string_view what);
+  /// Tells more of the step that is shown: how far it is.
+  void update(std::string_view what);
 
  private:
   void show();

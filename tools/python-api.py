@@ -28,6 +28,7 @@ SECTIONS = [
     ("SM roles", "", ["roles", "dynamic"]),
     ("Layers: maco.nn", "nn", ["nn"]),
     ("torch.distributed: maco.distributed", "distributed", ["distributed"]),
+    ("Checkpoints", "", ["models.llm", "models.llm:Answer", "models.llm:Piece", "models.importing", "models.importing:Model"]),
     ("Profiling", "", ["profiling", "profiling:Profiler"]),
     ("Settings: maco.config", "config", ["config"]),
     ("Graphs", "", ["graph", "expressions"]),
@@ -57,6 +58,9 @@ GIVEN = {
     "Diagnostic",
     "Chunk",
     "BaseBuffer",
+    "Answer",
+    "Piece",
+    "Model",
 }
 # Torch calls what they have.
 WITHOUT_MEMBERS = {"ProcessGroupMaco"}

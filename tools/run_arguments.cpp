@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 
 #include "ir/ranks.h"
@@ -45,6 +46,21 @@ bool parse_scalar(const std::string& text, RunOptions& options) {
   return true;
 }
 
+/// "3,1,4"; nothing if it is something else.
+std::optional<std::vector<int64_t>> parse_ids(const std::string& text) {
+  std::vector<int64_t> ids;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    int64_t id = 0;
+    const auto [last, error] = std::from_chars(text.data() + begin, text.data() + end, id);
+    if (error != std::errc() || last != text.data() + end || end + 1 == text.size())
+      return std::nullopt;
+    ids.push_back(id);
+    begin = end + 1;
+  }
+  return ids;
+}
+
 /// The command line as it was written; read_values and check make a RunCommand of it.
 struct Arguments {
   CommonOptions common;
@@ -54,6 +70,8 @@ struct Arguments {
   double timeout = 30;
   uint64_t jitter = 0;
   bool jittered = false, replayed = false;
+  std::string tokens;
+  int64_t max_new_tokens = 0;
   std::string replay;  // a seed, or the file of a witness
 };
 
@@ -90,6 +108,23 @@ void add_run_options(CLI::App& app, Arguments& a) {
   app.add_option("--profile", a.command.profile_file,
                  "trace the last launch for Perfetto (-: no trace), print where time went")
       ->option_text("FILE");
+}
+
+void add_model_options(CLI::App& app, Arguments& a) {
+  app.add_option("--weights", a.command.weights_folder,
+                 "params from a checkpoint's folder, as weights.json beside the graph says")
+      ->option_text("FOLDER");
+  app.add_option("--kind", a.command.kind,
+                 "of a folder's graphs: decode (the default), prefill, verify")
+      ->option_text("KIND")
+      ->check(one_of({"decode", "prefill", "verify"}));
+  app.add_option("--tokens", a.tokens,
+                 "a prompt of ids for a folder's graphs; prints those that follow")
+      ->option_text("ID,...");
+  app.add_option("--max-new-tokens", a.max_new_tokens,
+                 "how many at most, if no end and no full cache comes first")
+      ->option_text("N")
+      ->check(positive_number());
 }
 
 void add_session_options(CLI::App& app, Arguments& a) {
@@ -176,20 +211,48 @@ std::string read_session(Arguments& a) {
   return "";
 }
 
+/// What --weights and --tokens ask for; what is wrong with that, or "".
+std::string read_model(const CLI::App& app, Arguments& a) {
+  RunCommand& command = a.command;
+  if (app.count("--weights") > 0 && command.weights_folder.empty())
+    return "--weights wants the folder of a checkpoint";
+  if (!command.weights_folder.empty() && command.input == "-")
+    return "--weights wants a file or a folder: weights.json lies beside the graph";
+  if (!command.weights_folder.empty() && !command.witness_file.empty())
+    return "--weights is in vain with a witness, whose replay fills all tensors itself";
+  if (app.count("--tokens") == 0)
+    return app.count("--max-new-tokens") > 0 ? "--max-new-tokens is for --tokens" : "";
+  if (command.weights_folder.empty()) return "--tokens wants the checkpoint: --weights FOLDER";
+  for (const char* option :
+       {"--kind", "--inputs", "--require-inputs", "--outputs", "--scalar", "--dim", "--launches",
+        "--check", "--rtol", "--bench", "--profile", "--replay", "--check-access", "--program"})
+    if (app.count(option) > 0)
+      return fmt::format("--tokens runs a model's prefill and decode: {} is for one graph", option);
+  const auto ids = parse_ids(a.tokens);
+  if (!ids) return "--tokens wants ids with commas between them, not '" + a.tokens + "'";
+  if (ids->empty()) return "--tokens: the prompt is empty";
+  command.model = ModelOptions{*ids, a.max_new_tokens};
+  return "";
+}
+
 int read_arguments(int argc, char** argv, Arguments& a) {
   RunCommand& command = a.command;
   CLI::App app(
       "Compiles a task graph, launches it on all ranks and checks it.\n"
       "  maco-run tp_mlp.json --device cpu --check\n"
       "  maco-run kernel.cu --device cuda --inputs in.{rank}.safetensors --outputs "
-      "out.{rank}.safetensors\n",
+      "out.{rank}.safetensors\n"
+      "  maco-run llama --weights Llama-3.2-1B --tokens 128000,791,3363\n",
       "maco-run");
-  app.add_option("graph", command.input,
-                 "a .json or .maco graph, a kernel.cu of macoc's, - for standard input");
+  app.add_option(
+      "graph", command.input,
+      "a .json or .maco graph, a kernel.cu of macoc's, a folder that macoc import wrote, - "
+      "for standard input");
   app.add_option("--device", command.device, "where to run: cuda (the default) or cpu")
       ->option_text("NAME")
       ->check(one_of({"cpu", "cuda"}, {{"gpu", "cuda"}, {"nvidia", "cuda"}, {"host", "cpu"}}));
   add_run_options(app, a);
+  add_model_options(app, a);
   add_session_options(app, a);
   app.add_option("--program", command.program_file,
                  "run this Program instead of the compiler's; a kernel.cu is held to it")
@@ -208,6 +271,7 @@ int read_arguments(int argc, char** argv, Arguments& a) {
   std::string wrong = command.input.empty() ? "no graph given; try maco-run --help" : "";
   if (wrong.empty()) wrong = read_values(a);
   if (wrong.empty()) wrong = read_session(a);
+  if (wrong.empty()) wrong = read_model(app, a);
   if (wrong.empty()) return -1;
   a.common.console().error(wrong);
   return kBadUsage;

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <numeric>
+#include <set>
 
 #include "compiler/api/command_line.h"
 #include "compiler/api/dump.h"
@@ -31,6 +33,8 @@
 #include "tools/profile_report.h"
 #include "tools/progress.h"
 #include "tools/replay.h"
+#include "tools/run_model.h"
+#include "tools/weights.h"
 
 namespace maco::tools {
 namespace {
@@ -155,6 +159,8 @@ class Command {
   Command(RunCommand command, const Console& console) : c_(std::move(command)), console_(console) {}
 
   int run() {
+    if (const int status = find_files(); status != kOk) return status;
+    if (c_.model) return run_prompt();
     std::string error;
     auto text = read_input(c_.input, error);
     if (!text) return fail(kBadUsage, error);
@@ -181,14 +187,12 @@ class Command {
     }
     if (!check_arguments(subject.graph, c_.run, console_)) return kBadUsage;
     if (const int status = find_place(subject.graph); status != kOk) return status;
+    if (const int status = check_weights(subject.graph); status != kOk) return status;
     if (!check_inputs(subject.graph, c_.run.inputs, c_.run.require_inputs,
+                      weights_ ? weights_->params() : std::set<std::string>(),
                       ranks_bound(subject.graph), console_))
       return kBadUsage;
-    if (c_.processes) {
-      constexpr uint64_t kGraceMs = 15000;  // behind the time-outs of ranks that wait for others
-      return run_processes(static_cast<int>(subject.graph.world), c_.arguments,
-                           c_.session.timeout_ms + kGraceMs, console_);
-    }
+    if (c_.processes) return start_processes(subject.graph);
     if (!c_.profile_file.empty() && c_.profile_file != "-" && !can_write(c_.profile_file, error))
       return fail(kBadUsage, error);
     if (const int status = compile(subject); status != kOk) return status;
@@ -203,6 +207,47 @@ class Command {
   int bad_graph() const {
     console_.show(diagnostics_);
     return kBadGraph;
+  }
+
+  /// The graph of a folder, and weights.json beside it.
+  int find_files() {
+    namespace fs = std::filesystem;
+    std::error_code code;
+    const bool folder = fs::is_directory(c_.input, code);
+    if (!folder && !c_.kind.empty())
+      return fail(kBadUsage, fmt::format("--kind chooses one of a folder's graphs, and '{}' is no "
+                                         "folder",
+                                         c_.input));
+    if (!folder && c_.model)
+      return fail(kBadUsage, fmt::format("--tokens runs the graphs of a folder that macoc import "
+                                         "wrote, and '{}' is none",
+                                         c_.input));
+    const std::string graphs = folder ? c_.input : fs::path(c_.input).parent_path().string();
+    if (folder && !c_.model) c_.input = graph_in(graphs, c_.kind.empty() ? "decode" : c_.kind);
+    if (folder && !c_.model && !fs::exists(c_.input, code))
+      return fail(kBadUsage,
+                  fmt::format("'{}' has no '{}': a folder of graphs is what macoc import writes",
+                              graphs, fs::path(c_.input).filename().string()));
+    if (c_.weights_folder.empty()) return kOk;
+    weights_.emplace();
+    const auto read = weights_->read(graphs, c_.weights_folder);
+    return read ? kOk : fail(kBadUsage, read.message);
+  }
+  static std::string graph_in(const std::string& folder, const std::string& kind) {
+    return (std::filesystem::path(folder) / (kind + ".maco")).string();
+  }
+
+  int check_weights(const ir::Graph& graph) {
+    if (!weights_) return kOk;
+    c_.run.weights = &*weights_;
+    const auto right = weights_->check(graph);
+    return right ? kOk : fail(kBadUsage, right.message);
+  }
+
+  int start_processes(const ir::Graph& graph) const {
+    constexpr uint64_t kGraceMs = 15000;  // behind the time-outs of ranks that wait for others
+    return run_processes(static_cast<int>(graph.world), c_.arguments,
+                         c_.session.timeout_ms + kGraceMs, console_);
   }
 
   /// Of which ranks this process binds tensors, or those that it starts.
@@ -368,15 +413,9 @@ class Command {
                     std::chrono::milliseconds(20000));
   }
 
-  int launch(const Subject& subject) {
-    std::optional<verify::Witness> witness;
-    if (!c_.witness_file.empty()) {
-      int status = kOk;
-      witness = read_witness(c_.witness_file, *subject.program, console_, status);
-      if (!witness) return status;
-    }
-    const bool cpu = c_.device == "cpu";
-    std::optional<ir::Manifest> manifest;  // of several variants, with the memory of all
+  /// Of several variants, with the memory of all.
+  static ir::Manifest manifest_of(const Subject& subject) {
+    std::optional<ir::Manifest> manifest;
     for (const ir::KernelVariant& v : ir::split_variants(subject.kernel).variants) {
       auto one = ir::parse_manifest(v.kernel).manifest;
       MACO_CHECK(one, "a kernel without its manifest");
@@ -387,8 +426,66 @@ class Command {
       manifest = std::move(one);
     }
     MACO_CHECK(manifest, "a kernel without its manifest");
+    return *manifest;
+  }
+
+  /// The group that runs the ranks, if this process is one of several. `what`: another for each of
+  /// the groups that they join, if these are several. Null and kOk: it isn't.
+  std::unique_ptr<runtime::Group> join(const Subject& subject, const std::string& what,
+                                       Progress& progress, int& status) {
+    status = kOk;
+    if (!place_) return nullptr;
+    progress.step("waiting for the other ranks");
+    runtime::Settings told = runtime::settings_of(subject.kernel, c_.session);
+    for (runtime::Setting& s : settings_of(subject.graph, c_.run, c_.device))
+      told.push_back(std::move(s));
+    if (c_.model) {
+      told.push_back({"--tokens", fmt::format("{}", fmt::join(c_.model->tokens, ","))});
+      told.push_back({"--max-new-tokens", fmt::format("{}", c_.model->max_new_tokens)});
+    }
+    runtime::GroupPlace place = *place_;
+    if (!what.empty()) place.processes = place.name;
+    place.name += what;
+    runtime::Status joined;
+    auto group = runtime::Group::join(place, told, c_.session.timeout_ms, joined);
+    if (!group) status = fail(kRunFailed, fmt::format("rank {}: {}", place.rank, joined.message));
+    return group;
+  }
+
+  /// The session of a kernel, with these options. Null, with a reason.
+  std::unique_ptr<runtime::Session> open(const std::string& kernel,
+                                         const runtime::SessionOptions& options,
+                                         runtime::KernelGuard* guard,
+                                         runtime::Status& status) const {
+    return runtime::open_session(
+        kernel, options,
+        [&](const std::string& source, const runtime::SessionOptions& of_one,
+            runtime::Status& opened) -> std::unique_ptr<runtime::Session> {
+          if (c_.device != "cpu") return runtime::make_cuda_session(source, of_one, opened);
+          auto on_cpu = runtime::make_cpu_session(source, of_one, opened);
+          if (on_cpu) on_cpu->set_guard(guard);
+          return on_cpu;
+        },
+        status);
+  }
+  int not_opened(const runtime::Status& status, const runtime::Group* group) const {
+    if (group && !group->speaks()) return kRunFailed;
+    const bool no_gpu =
+        c_.device != "cpu" && status.message.find("no device: ") != std::string::npos;
+    return fail(kRunFailed, status.message + (no_gpu ? "; use --device cpu" : ""));
+  }
+
+  int launch(const Subject& subject) {
+    std::optional<verify::Witness> witness;
+    if (!c_.witness_file.empty()) {
+      int status = kOk;
+      witness = read_witness(c_.witness_file, *subject.program, console_, status);
+      if (!witness) return status;
+    }
+    const bool cpu = c_.device == "cpu";
+    const ir::Manifest manifest = manifest_of(subject);
     if (const std::string why =
-            why_too_large(memory_need(subject.graph, *manifest, cpu, c_.run.check, c_.run.dims),
+            why_too_large(memory_need(subject.graph, manifest, cpu, c_.run.check, c_.run.dims),
                           available_memory());
         !why.empty())
       return fail(kRunFailed, why);
@@ -403,16 +500,10 @@ class Command {
       guard = runtime::KernelGuard::make(kRunFailed, wait, status);
       if (!guard) return fail(kRunFailed, status.message);
     }
-    std::unique_ptr<runtime::Group> group;
-    if (place_) {
-      progress.step("waiting for the other ranks");
-      runtime::Settings told = runtime::settings_of(subject.kernel, c_.session);
-      for (runtime::Setting& s : settings_of(subject.graph, c_.run, c_.device))
-        told.push_back(std::move(s));
-      group = runtime::Group::join(*place_, told, c_.session.timeout_ms, status);
-      if (!group) return fail(kRunFailed, fmt::format("rank {}: {}", place_->rank, status.message));
-      c_.session.group = c_.run.group = group.get();
-    }
+    int ended = kOk;
+    const std::unique_ptr<runtime::Group> group = join(subject, "", progress, ended);
+    if (ended != kOk) return ended;
+    c_.session.group = c_.run.group = group.get();
     std::unique_ptr<runtime::Session> session;
     if (cpu && (c_.session.check_access || witness)) {
       auto on_cpu = runtime::make_cpu_session(subject.kernel, c_.session, status);
@@ -422,33 +513,92 @@ class Command {
         return replay_kernel(subject.graph, *subject.program, *on_cpu, *witness, c_.run, console_);
       session = std::move(on_cpu);
     } else {
-      session = runtime::open_session(
-          subject.kernel, c_.session,
-          [&](const std::string& kernel, const runtime::SessionOptions& options,
-              runtime::Status& opened) -> std::unique_ptr<runtime::Session> {
-            if (cpu) {
-              auto on_cpu = runtime::make_cpu_session(kernel, options, opened);
-              if (on_cpu) on_cpu->set_guard(guard.get());
-              return on_cpu;
-            }
-            return runtime::make_cuda_session(kernel, options, opened);
-          },
-          status);
+      session = open(subject.kernel, c_.session, guard.get(), status);
     }
-    if (!session || !status) {
-      if (group && !group->speaks()) return kRunFailed;
-      const bool no_gpu = !cpu && status.message.find("no device: ") != std::string::npos;
-      return fail(kRunFailed, status.message + (no_gpu ? "; use --device cpu" : ""));
-    }
+    if (!session || !status) return not_opened(status, group.get());
+    if (weights_)
+      if (const auto loaded = weights_->load(*session, group.get(), progress, console_); !loaded)
+        return not_opened(loaded, group.get());
     c_.run.device = c_.device;
     c_.run.timeout_ms = c_.session.timeout_ms;
     progress.step("filling tensors, launching");
-    const int ended = run_graph(subject.graph, *session, c_.run, console_);
+    ended = run_graph(subject.graph, *session, c_.run, console_);
     if (ended != kOk || c_.profile_file.empty()) return ended;
     return report_profile(*subject.program, *session, group.get(), c_.profile_file, console_);
   }
 
+  /// A graph of a folder, and what is said of it.
+  struct Part {
+    Subject subject;
+    ir::Diagnostics diagnostics;
+  };
+  int read_part(const std::string& folder, const std::string& kind, Part& part) {
+    c_.input = graph_in(folder, kind);
+    std::string error;
+    const auto text = read_input(c_.input, error);
+    if (!text) return fail(kBadUsage, error + ": --tokens runs prefill and decode of a folder");
+    diagnostics_ = {};
+    const int status = read_graph(*text, part.subject);
+    part.diagnostics = std::move(diagnostics_);
+    return status;
+  }
+  int compile(Part& part) {
+    diagnostics_ = std::move(part.diagnostics);
+    return compile(part.subject);
+  }
+
+  /// --tokens: two graphs with one memory.
+  int run_prompt() {
+    const std::string folder = c_.input;
+    Part prefill_part, decode_part;
+    const Subject &prefill = prefill_part.subject, &decode = decode_part.subject;
+    if (const int status = read_part(folder, "prefill", prefill_part); status != kOk) return status;
+    if (const int status = read_part(folder, "decode", decode_part); status != kOk) return status;
+    const runtime::WeightMap& map = weights_->map();
+    if (const std::string why = wrong_model(prefill.graph, decode.graph, map, *c_.model);
+        !why.empty())
+      return fail(kBadUsage, why);
+    if (const int status = find_place(decode.graph); status != kOk) return status;
+    if (const int status = check_weights(decode.graph); status != kOk) return status;
+    if (c_.processes) return start_processes(decode.graph);
+    for (Part* part : {&prefill_part, &decode_part})
+      if (const int status = compile(*part); status != kOk) return status;
+    ir::Manifest both = manifest_of(decode);
+    const ir::Manifest more = manifest_of(prefill);
+    both.arena_bytes += more.arena_bytes;
+    both.symmetric_bytes += more.symmetric_bytes;
+    if (const std::string why = why_too_large(
+            memory_need(decode.graph, both, c_.device == "cpu", false), available_memory());
+        !why.empty())
+      return fail(kRunFailed, why);
+
+    Progress progress(console_);
+    c_.session.progress = [&](std::string_view what) { progress.step(what); };
+    runtime::Status status;
+    int ended = kOk;
+    const auto decode_group = join(decode, "#decode", progress, ended);
+    if (ended != kOk) return ended;
+    const auto prefill_group = join(prefill, "#prefill", progress, ended);
+    if (ended != kOk) return ended;
+    runtime::SessionOptions options = c_.session;
+    options.group = decode_group.get();
+    const auto decode_session = open(decode.kernel, options, nullptr, status);
+    if (!decode_session) return not_opened(status, decode_group.get());
+    options.group = prefill_group.get();
+    options.allocate_tensors = false;
+    const auto prefill_session = open(prefill.kernel, options, nullptr, status);
+    if (!prefill_session) return not_opened(status, prefill_group.get());
+    status = share(*prefill_session, *decode_session);
+    if (decode_group) status = decode_group->agree(status);
+    if (status) status = weights_->load(*decode_session, decode_group.get(), progress, console_);
+    if (!status) return not_opened(status, decode_group.get());
+    progress.step("running the prompt");
+    return run_model(prefill.graph, *prefill_session, decode.graph, *decode_session, map, *c_.model,
+                     decode_group.get(), console_);
+  }
+
   RunCommand c_;
+  std::optional<Weights> weights_;            // of --weights
   std::optional<runtime::GroupPlace> place_;  // of this process among those of all ranks
   const Console& console_;
   ir::Diagnostics diagnostics_;

@@ -2,18 +2,24 @@
 // runs it or follows a witness.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "compiler/api/compile.h"
 #include "runtime/host/session.h"
 #include "tools/driver.h"
 #include "tools/run_graph.h"
+#include "tools/run_model.h"
 
 namespace maco::tools {
 
 struct RunCommand {
-  std::string input;            // a graph, a kernel.cu, or with a witness a Program
-  std::string device = "cuda";  // or "cpu"
+  std::string input;  // a graph, a kernel.cu, a folder of graphs, or with a witness a Program
+  std::string kind;   // which graph of a folder; empty: decode
+  std::string weights_folder;         // the checkpoint's; empty: params are random or of --inputs
+  std::optional<ModelOptions> model;  // a prompt for the graphs of a folder
+  std::string device = "cuda";        // or "cpu"
   /// Instead of the compiler's Program, or for the regions of a kernel.cu; empty: none.
   std::string program_file;
   std::string witness_file;  // to follow; empty: none

@@ -41,6 +41,7 @@ class Runner {
         options_(options),
         console_(console),
         world_(static_cast<int>(graph.world)),
+        loaded_(options.weights ? options.weights->params() : std::set<std::string>()),
         reference_(graph) {
     reference::set_cuda_launcher([timeout = options.timeout_ms](const reference::CudaLaunch& l) {
       std::vector<runtime::CudaTensor> tensors;
@@ -94,7 +95,7 @@ class Runner {
     for (int rank = 0; rank < world_; ++rank) {
       const bool here = session_.is_here(rank);
       if (!here && !options_.check) continue;  // the reference computes all ranks
-      RankInputs files;
+      RankInputs files(loaded_);
       if (const auto status = files.open(g_, options_.inputs, rank); !status)
         return fail(kBadUsage, status.message);
       for (const auto& [name, path] : files.unknown())
@@ -104,6 +105,10 @@ class Runner {
       if (here) missing_[rank] = files.missing(g_);
       for (size_t i = 0; i < tensors.size(); ++i) {
         const ir::TensorId id = tensor(i);
+        if (loaded_.count(tensors[i].name) > 0) {
+          if (const int status = bind_loaded(rank, i); status != kOk) return status;
+          continue;
+        }
         const bool output = g_[id].kind == ir::TensorKind::Output;
         const bool state = g_[id].kind == ir::TensorKind::State;
         // What no launch may touch shows if it does: outputs, and rows beyond the dims' actual
@@ -153,6 +158,20 @@ class Runner {
       }
     }
     return tell_filled();
+  }
+
+  // A param that comes from the checkpoint: the reference gets what the session has.
+  int bind_loaded(int rank, size_t i) {
+    if (!options_.check) return kOk;
+    const ir::TensorId id = tensor(i);
+    Tensor value(g_[id].dtype, shape(id));
+    const auto got =
+        session_.is_here(rank)
+            ? session_.read(rank, i, value.bytes.data(), value.bytes.size())
+            : options_.weights->read_param(session_.manifest().tensors[i].name, rank, value);
+    if (!got) return fail(kRunFailed, got.message);
+    const auto set = reference_.set(rank, id, std::move(value));
+    return set ? kOk : fail(kBadUsage, set.message);
   }
 
   // Where files bind tensors, those that they leave out weren't meant to be random, perhaps.
@@ -316,6 +335,7 @@ class Runner {
   const RunOptions& options_;
   const Console& console_;
   int world_;
+  const std::set<std::string> loaded_;  // params that come from a checkpoint
   reference::Reference reference_;
   Values values_;
   std::set<std::string> unknown_;  // tensors of files that the graph doesn't have, told already
@@ -407,6 +427,8 @@ runtime::Settings settings_of(const ir::Graph& graph, const RunOptions& o,
   std::string files = o.inputs.empty() ? "not given" : "given";
   if (o.check && !o.inputs.empty()) files = fmt::format("'{}'", fmt::join(o.inputs, "', '"));
   add("--inputs", files);
+  add("--weights", given(o.weights != nullptr));
+  if (o.weights) all.push_back({"weights.json", o.weights->hash(), false});
   return all;
 }
 

@@ -12,6 +12,7 @@
 #include "runtime/host/session.h"
 #include "runtime/host/settings.h"
 #include "tools/driver.h"
+#include "tools/weights.h"
 
 namespace maco::tools {
 
@@ -32,8 +33,9 @@ struct RunOptions {
   bool check = false;
   std::optional<double> rtol;
   int bench = 0;
-  uint64_t timeout_ms = 0;          // of blocks of original kernels, in the reference; 0: none
-  runtime::Group* group = nullptr;  // of the processes that run the ranks; null: this one does
+  uint64_t timeout_ms = 0;           // of blocks of original kernels, in the reference; 0: none
+  const Weights* weights = nullptr;  // whose params the session has; null: there are none
+  runtime::Group* group = nullptr;   // of the processes that run the ranks; null: this one does
 };
 
 /// Runs a loaded kernel as told; `graph` is the one it was compiled from. Returns the tool's exit

@@ -31,6 +31,7 @@ _LAZY: dict[str, str] = {
     "CommScheduler": "schedule",
     "Context": "context",
     "Group": "groups",
+    "LLM": "models.llm",
     "Lazy": "lazy",
     "MAX": "collectives",
     "MIN": "collectives",
@@ -56,6 +57,7 @@ _LAZY: dict[str, str] = {
     "finalize": "groups",
     "get_rank": "groups",
     "get_world_size": "groups",
+    "import_model": "models.importing",
     "init": "groups",
     "is_initialized": "groups",
     "optimize": "optimized",
@@ -73,7 +75,7 @@ _LAZY: dict[str, str] = {
 }
 
 # Modules of the package that are loaded at their first use.
-_MODULES = ("distributed", "groups", "mscclpp", "nn")
+_MODULES = ("distributed", "groups", "models", "mscclpp", "nn")
 
 __all__ = [
     "DType",

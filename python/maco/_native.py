@@ -153,6 +153,25 @@ class Place(Structure):
     _fields_ = [("tensor", c_int), ("reserved", c_int), ("at", POINTER(c_void_p))]
 
 
+class ModelOptions(Structure):
+    """maco_model_options."""
+
+    _fields_ = [
+        ("size", c_size_t),
+        ("world", c_int),
+        ("has_dtype", c_int),
+        ("dtype", c_int),
+        ("reserved", c_int),
+        ("max_seq", c_int64),
+        ("chunk", c_int64),
+        ("verify_rows", c_int64),
+        ("architecture", c_char_p),
+    ]
+
+
+LOADED = ctypes.CFUNCTYPE(None, c_void_p, c_int64, c_int64)
+
+
 STRUCTS: dict[str, type[Structure]] = {
     "maco_compile_options": CompileOptions,
     "maco_tensor_info": TensorInfo,
@@ -163,6 +182,7 @@ STRUCTS: dict[str, type[Structure]] = {
     "maco_diagnostic": DiagnosticInfo,
     "maco_stopped": Stopped,
     "maco_variable_info": VariableInfo,
+    "maco_model_options": ModelOptions,
 }
 SEVERITIES = ("error", "warning", "note")  # maco_severity
 KINDS = ("input", "param", "state", "output")  # maco_kind
@@ -225,6 +245,11 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "maco_session_ended": (c_int, [c_void_p, POINTER(c_int), _ERROR]),
     "maco_session_profile": (c_int, [c_void_p, POINTER(c_void_p), POINTER(c_void_p), _ERROR]),
     "maco_session_bench": (c_int, [c_void_p, _VALUES, c_size_t, c_int, POINTER(c_double), _ERROR]),
+    "maco_session_load": (c_int, [c_void_p, c_char_p, c_char_p, LOADED, c_void_p, _ERROR]),
+    "maco_model_import": (c_void_p, [c_char_p, POINTER(ModelOptions), _ERROR]),
+    "maco_model_free": (None, [c_void_p]),
+    "maco_model_graph": (c_char_p, [c_void_p, c_char_p]),
+    "maco_model_weights": (c_char_p, [c_void_p]),
 }
 
 
@@ -495,6 +520,7 @@ class _Job:
         self.abandoned = False
         self.result: Any = None
         self.error: BaseException | None = None
+        self.done = False
         self.ended = threading.Lock()  # held until it has ended
         self.ended.acquire()
 
@@ -513,6 +539,7 @@ class _Job:
             abandoned = self.abandoned
         if abandoned and error is None and self.dispose:
             self.dispose(result)
+        self.done = True
         self.ended.release()
         return not abandoned
 
@@ -550,7 +577,7 @@ def _stopped(job: _Job, stop: Callable[[], None]) -> bool:
     """Whether the job has ended after it was asked to. A second signal ends the patience."""
     try:
         stop()
-        return job.ended.acquire(timeout=_STOP_SECONDS)
+        return job.done or job.ended.acquire(timeout=_STOP_SECONDS)  # the signal may have come behind the wait's own acquire
     except BaseException:  # noqa: BLE001 (the first one goes on)
         return False
 

@@ -1,4 +1,4 @@
-"""The command line: `maco info`, and the packaged programs as `maco compile`, `maco run` and `maco explain`."""
+"""The command line: `maco info`, models, and the packaged programs as `maco compile`, `maco run` and `maco explain`."""
 
 from __future__ import annotations
 
@@ -18,8 +18,13 @@ maco run GRAPH --device cpu        compiles, runs and checks one (maco-run; maco
 maco explain GRAPH OP              what became of an op, and why (macoc --explain)
 maco trace GRAPH [-o trace.json]   runs it with stamps: a table, and a trace for Perfetto (maco run GRAPH --profile)
 maco trace PROGRAM.py [-o FILE] [ARGUMENTS]   the same of all that a Python program runs by MACO
+maco generate DIR "text"           what comes behind a prompt, of a checkpoint in a folder (maco generate --help)
+maco chat DIR                      answers line by line (maco chat --help)
+maco import DIR -o OUT             a checkpoint as task graphs (macoc import; maco import --help)
 maco --version
 """
+
+_COMMANDS = ("info", "compile", "run", "explain", "trace", "generate", "chat", "import")
 
 # What macoc --version has a line for, and what to do where it is missing.
 _ADVICE = {
@@ -59,12 +64,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _become("macoc", [rest[0], "--explain", rest[1], *rest[2:]])
         if command == "trace":
             return trace(rest)
+        if command == "import":
+            return _become("macoc", ["import", *rest])
+        if command in ("generate", "chat"):
+            from .models import commands
+
+            return commands.generate(rest) if command == "generate" else commands.chat(rest)
     except Error as error:
         print(f"maco {command}: {error}", file=sys.stderr)
         return 4 if isinstance(error, Unavailable) else 1
     import difflib
 
-    near = difflib.get_close_matches(command, ["info", "compile", "run", "explain", "trace"], n=1)
+    near = difflib.get_close_matches(command, _COMMANDS, n=1)
     print(f"maco: unknown command '{command}'" + (f"; did you mean '{near[0]}'?" if near else "; see maco --help"), file=sys.stderr)
     return 2
 
@@ -141,7 +152,7 @@ def info() -> int:
         rows.append((key, found))
         if key in _ADVICE and found.startswith(_MISSING):
             advice.append(f"{key}: {_ADVICE[key]}")
-    for name in ("torch", "numpy", "ml_dtypes"):
+    for name in ("torch", "numpy", "ml_dtypes", "tokenizers", "jinja2"):
         rows.append((name, _installed(name)))
     width = max(len(key) for key, _ in rows) + 2
     for key, found in rows:

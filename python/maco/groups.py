@@ -127,6 +127,10 @@ class Group:
         if self._board and self._pid == os.getpid():
             self._board.fail(why)
 
+    def failure(self) -> str:
+        """Which other rank failed since the last meeting, and why; "" if none has said so. The next meeting raises it."""
+        return self._board.failure() if self._board else ""
+
     def renew(self) -> None:
         """Has all ranks open sessions anew from the next meeting on."""
         if self._board and self._pid == os.getpid():

@@ -388,6 +388,17 @@ class Session:
             self._call("maco_session_read", at, _name(name), memory.address, memory.bytes, waits=self._device == "cuda")
         return made
 
+    def load(self, weights: str, folder: str | os.PathLike[str], progress: Callable[[int, int], None] | None = None) -> None:
+        """Fills the params of this process's ranks with what the files of a checkpoint have, as weights.json says (docs/models.md).
+
+        `weights` is the text of weights.json, `folder` the checkpoint's. Params need memory before (`allocate`). `progress` is told how
+        many bytes of how many are there, maybe in another thread; what it raises is printed and ignored. Raises `maco.Error` if a file is
+        missing, damaged or another one. Ctrl-C ends it; what the params have then isn't known.
+        """
+        told = _native.LOADED(lambda _, done, total: progress(done, total)) if progress else _native.LOADED()
+        text, path = _native.encoded(weights, "weights.json"), os.fsencode(folder)
+        self._call("maco_session_load", text, path, told, None, waits=True)
+
     # ---- launches
 
     def run(self, values: Values | None = None, /, **named: int) -> None:
@@ -501,6 +512,32 @@ class Session:
                     handle.done()
 
         return again
+
+    def _launch_given(self, given: Any, number: int, places: Any, count: int) -> None:
+        """A launch on the session's own streams, of values and places (of all ranks here) as the library takes them. On the CPU it has
+        ended then."""
+        if self._device == "cpu":
+            self._call("maco_session_launch_with", given, number, None, 0, places, count, None, waits=True, behind="maco_session_wait")
+            return
+        with self._lock:
+            if self._broken:
+                raise Error(self._broken)
+            own = self._handle.begin()
+            try:
+                error = self._error
+                if _native.library().maco_session_launch_with(own, given, number, None, 0, places, count, None, ctypes.byref(error)):
+                    self._error = ctypes.c_void_p()
+                    raise _native.taken_error(error)
+            finally:
+                self._handle.done()
+
+    def _stop(self) -> None:
+        """Ends the launches that another thread waits for."""
+        own = self._handle.begin()
+        try:
+            _native.library().maco_session_stop(own)
+        finally:
+            self._handle.done()
 
     def _run_placed(self, values: Values, places: Places, count: int) -> None:
         """The same on the session's own stream; waits for it."""

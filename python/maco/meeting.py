@@ -328,6 +328,14 @@ class Board:
         self._publish(_FAILED + why)
         self._since_meeting()
 
+    def failure(self) -> str:
+        """Which rank won't come to the next meeting, and why; "" if none has said so."""
+        for _, _, other in self._others:
+            found = self._read(other, self.count + 1)
+            if found is not None and found[1].startswith(_FAILED):
+                return f"rank {other} failed: {found[1][1:]}"
+        return ""
+
     def leave(self) -> None:
         """Comes to no meeting any more, while the process is still there."""
         _HEAD.pack_into(self._memory, self.rank * _SLOT + (self.count + 1) % 2 * _ENTRY, _LEFT, 0, 0, 0)

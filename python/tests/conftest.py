@@ -28,6 +28,7 @@ LONG = (
     "test_examples",
     "test_functional",
     "test_fx",
+    "test_llm",
     "test_mscclpp",
     "test_nn",
     "test_optimize",

@@ -1,6 +1,7 @@
 """On a GPU: sessions with torch's tensors, on its streams, in its CUDA graphs. Skipped where there is none."""
 
 import os
+from pathlib import Path
 
 import pytest
 import ranks
@@ -163,3 +164,55 @@ def test_row_numbers_of_64_bits_are_read_where_they_are():
             want[number] = values
             compiled(cache, at, values)
             torch.testing.assert_close(cache, want)
+
+
+TINY = Path(__file__).resolve().parents[2] / "examples" / "checkpoints" / "tiny-llama"
+ANSWERS = [  # on the CPU target: prompts, and what comes behind them
+    ([1, 7, 9, 4], [12, 21, 24, 21, 24, 21, 21, 21, 23, 29, 4, 4, 1, 30, 21, 21, 15, 21, 21, 21, 6, 21, 23, 21], "length"),
+    ([3], [7, 22, 22, 22, 13, 26, *[22] * 18], "length"),
+    (list(range(3, 26)), [10, *[30] * 23], "length"),
+    ([i * 11 % 29 + 3 for i in range(60)], [3, 21, 21, 23, 9, 2], "stop"),
+]
+
+
+def answers(tp):
+    with maco.LLM(TINY, tp=tp, device="cuda", chunk=16) as llm:
+        found = [llm.generate(ids, 24) for ids, _, _ in ANSWERS]
+        assert [(one.token_ids, one.finish_reason) for one in found] == [(new, why) for _, new, why in ANSWERS]
+        assert [one.token_ids for one in llm.generate([ids for ids, _, _ in ANSWERS], 24)] == [new for _, new, _ in ANSWERS]
+        for ids, new, _ in ANSWERS:
+            assert [piece.token_ids[0] for piece in llm.generate(ids, 24, stream=True)] == new
+            assert llm.generate(ids, 24, temperature=0.5, top_k=1).token_ids == new
+            told = llm.logits([*ids, *new])
+            assert told.argmax(1)[len(ids) - 1 : -1].tolist() == new
+        for _ in llm.generate([3], 100, stream=True):
+            break
+        step = llm._engine.step
+
+        def interrupted():
+            step()
+            raise KeyboardInterrupt
+
+        llm._engine.step = interrupted
+        with pytest.raises(KeyboardInterrupt):
+            llm.generate([3], 100)
+        llm._engine.step = step
+        assert llm.generate([3], 100).token_ids[:24] == ANSWERS[1][1]
+
+
+@pytest.mark.parametrize("tp", [1, 2])
+def test_a_checkpoint_answers(tp):
+    if not TINY.is_dir():
+        pytest.skip("not in a checkout")
+    if torch.cuda.device_count() < tp:
+        pytest.skip(f"not {tp} GPUs")
+    pytest.importorskip("numpy")
+    answers(tp)
+
+
+def test_a_checkpoint_answers_in_processes():
+    if not TINY.is_dir():
+        pytest.skip("not in a checkout")
+    if torch.cuda.device_count() < 2:
+        pytest.skip("not 2 GPUs")
+    ranks.run(2, answers, 2, env={"MACO_DEVICE": ""})

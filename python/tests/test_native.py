@@ -20,7 +20,8 @@ from maco import _native
 def declarations(header):
     text = re.sub(r"//[^\n]*", "", header)
     for found in re.finditer(r"MACO_API\s+([^;]*?)\b(maco_\w+)\(([^;]*)\);", text):
-        arguments = [a.strip() for a in found.group(3).replace("\n", " ").split(",")]
+        arguments = re.sub(r"\(\*(\w+)\)\([^)]*\)", r"* \1", found.group(3))  # a pointer to a function is one
+        arguments = [a.strip() for a in arguments.replace("\n", " ").split(",")]
         yield found.group(2), found.group(1).strip(), [] if arguments == ["void"] else arguments
 
 
@@ -317,6 +318,37 @@ def test_interruptible_gives_results_and_errors_and_reuses_its_thread():
     other.start()
     other.join()
     assert seen == [other]  # directly
+
+
+def test_ctrl_c_right_behind_the_end_of_a_wait_breaks_nothing(monkeypatch):
+    """The signal comes when the call has ended and its lock is taken: nobody waits for that again."""
+
+    class Late:
+        def __init__(self, lock):
+            self.lock, self.raised = lock, False
+
+        def release(self):
+            self.lock.release()
+
+        def acquire(self, timeout):
+            taken = self.lock.acquire(timeout=timeout)
+            if taken and not self.raised:
+                self.raised = True
+                raise KeyboardInterrupt
+            return taken
+
+    begin = _native._Job.__init__
+
+    def job(self, *arguments):
+        begin(self, *arguments)
+        self.ended = Late(self.ended)
+
+    monkeypatch.setattr(_native._Job, "__init__", job)
+    monkeypatch.setattr(_native, "_STOP_SECONDS", 2)
+    broken = []
+    with pytest.raises(KeyboardInterrupt):
+        _native.interruptible(lambda: 5, stop=lambda: None, interrupted=lambda: broken.append(1))
+    assert not broken
 
 
 def test_what_an_abandoned_call_gives_is_disposed_of():

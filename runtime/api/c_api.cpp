@@ -28,6 +28,9 @@ struct maco_error {
 struct maco_graph {
   maco::Graph graph;
 };
+struct maco_model {
+  maco::Model model;
+};
 struct maco_kernel {
   maco::Kernel kernel;
 };
@@ -242,6 +245,34 @@ char* maco_graph_text(const maco_graph* graph) {
                  [&] { return graph ? strdup(graph->graph.to_maco().c_str()) : nullptr; });
 }
 
+maco_model* maco_model_import(const char* folder, const maco_model_options* options,
+                              maco_error** error) {
+  return make<maco_model>(error, [&]() -> maco::Result<maco::Model> {
+    if (!folder) return missing("the folder");
+    maco::ModelOptions made;
+    if (options) {
+      maco_model_options given;
+      if (!take_options(options, given, {})) return wrong_size("maco_model_options");
+      if (given.world != 0) made.world = given.world;
+      if (given.has_dtype) made.dtype = static_cast<maco::DType>(given.dtype);
+      made.max_seq = given.max_seq;
+      made.chunk = given.chunk;
+      made.verify_rows = given.verify_rows;
+      if (given.architecture) made.architecture = given.architecture;
+    }
+    return maco::import_model(folder, made);
+  });
+}
+void maco_model_free(maco_model* model) { delete model; }
+const char* maco_model_graph(const maco_model* model, const char* kind) {
+  if (!model || !kind) return nullptr;
+  const auto found = model->model.graphs.find(kind);
+  return found == model->model.graphs.end() ? nullptr : found->second.c_str();
+}
+const char* maco_model_weights(const maco_model* model) {
+  return model ? model->model.weights.c_str() : nullptr;
+}
+
 maco_kernel* maco_compile(const maco_graph* graph, const maco_compile_options* options,
                           maco_error** error) {
   return make<maco_kernel>(error, [&]() -> maco::Result<maco::Kernel> {
@@ -418,6 +449,16 @@ maco_code maco_session_read_at(const maco_session* session, int rank, const char
                                int64_t offset, void* to, int64_t bytes, maco_error** error) {
   if (!session || !tensor || !to) return fail(error, "an argument is NULL");
   return call(error, [&] { return session->session.read(rank, tensor, to, bytes, offset); });
+}
+maco_code maco_session_load(maco_session* session, const char* weights, const char* folder,
+                            void (*progress)(void* progress_data, int64_t done, int64_t total),
+                            void* progress_data, maco_error** error) {
+  if (!session || !weights || !folder) return fail(error, "an argument is NULL");
+  return call(error, [&] {
+    std::function<void(int64_t, int64_t)> tell;
+    if (progress) tell = [&](int64_t done, int64_t total) { progress(progress_data, done, total); };
+    return session->session.load(weights, folder, tell);
+  });
 }
 int maco_session_is_here(const maco_session* session, int rank) {
   return session && session->session.is_here(rank) ? 1 : 0;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -16,6 +17,7 @@
 #include "runtime/host/variants.h"
 #include "runtime/profile/table.h"
 #include "runtime/profile/trace.h"
+#include "runtime/weights/load.h"
 
 namespace maco {
 
@@ -59,6 +61,11 @@ struct Session::State {
   std::unique_ptr<runtime::Group> group;  // outlives the session
   std::unique_ptr<runtime::Session> session;
   Device device = Device::Cuda;
+  std::atomic<bool> stop_loading{false};
+
+  State(const Kernel& k, std::unique_ptr<runtime::Group> g, std::unique_ptr<runtime::Session> s,
+        Device d)
+      : kernel(k), group(std::move(g)), session(std::move(s)), device(d) {}
 
   // The tensor's place in the manifest.
   Result<size_t> find(std::string_view name) const {
@@ -200,8 +207,8 @@ Result<Session> Session::open(const Kernel& kernel, const SessionOptions& option
         status);
     all.tell("");
     if (!session) return error(ErrorCode::Unavailable, status.message);
-    return Session(std::make_unique<State>(
-        State{kernel, std::move(group), std::move(session), options.device}));
+    return Session(
+        std::make_unique<State>(kernel, std::move(group), std::move(session), options.device));
   });
 }
 
@@ -284,6 +291,27 @@ Status Session::read(int rank, std::string_view tensor, void* to, int64_t bytes,
                                           static_cast<size_t>(bytes)));
 }
 
+Status Session::load(std::string_view weights, const std::string& folder,
+                     const std::function<void(int64_t done, int64_t total)>& progress) {
+  return guarded([&]() -> Status {
+    runtime::Session& session = *state_->session;
+    state_->stop_loading = false;
+    const auto [map, wrong] = runtime::parse_weights(weights);
+    if (!map) return error(ErrorCode::InvalidArgument, wrong);
+    const ir::Manifest& m = session.manifest();
+    if (Status status = refused(check_weights(*map, m.world, runtime::params_of(m))); !status)
+      return status;
+    auto targets = runtime::targets_of(*map, session);
+    runtime::WeightFiles files;
+    if (Status status = refused(files.open(*map, folder, runtime::sources_of(targets))); !status)
+      return status;
+    runtime::LoadOptions options;
+    options.progress = progress;
+    options.stop = &state_->stop_loading;
+    return failed(load_weights(session, *map, files, std::move(targets), options));
+  });
+}
+
 Status Session::run(const Values& values) {
   const State::Given given(values);
   if (Status status = state_->check_launch_of_all(given); !status) return status;
@@ -317,7 +345,10 @@ Status Session::launch(const Values& values, std::span<void* const> streams,
   return wrong ? launched : wrong;
 }
 
-void Session::stop() { state_->session->stop(); }
+void Session::stop() {
+  state_->stop_loading = true;
+  state_->session->stop();
+}
 
 Status Session::wait() { return failed(state_->session->wait()); }
 

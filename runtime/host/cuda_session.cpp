@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "runtime/host/cuda_rank.h"
+#include "runtime/host/cuda_writer.h"
 #include "runtime/host/jit.h"
 #include "runtime/host/outcome.h"
 #include "runtime/host/profile.h"
@@ -62,6 +63,7 @@ class CudaSession : public Session {
   }
   Status write_at(int rank, size_t tensor, size_t offset, const void* data, size_t bytes) override;
   Status read_at(int rank, size_t tensor, size_t offset, void* data, size_t bytes) override;
+  std::unique_ptr<TensorWriter> make_writer(size_t staging, Status& status) override;
   Status launch(const LaunchValues& values) override;
   Status bench(const LaunchValues& values, int launches, double& median_us) override;
   Status enqueue(const LaunchValues& values, const LaunchAddresses& addresses,
@@ -407,6 +409,16 @@ Status CudaSession::read_at(int rank, size_t tensor, size_t offset, void* data, 
   const cuda::ContextGuard guard(*driver_);
   MACO_TRY(check_copy(rank, tensor, offset, bytes));
   return bytes == 0 ? Status{} : at(rank).read(tensor, offset, data, bytes);
+}
+
+std::unique_ptr<TensorWriter> CudaSession::make_writer(size_t staging, Status& status) {
+  status = dead_.empty() ? Status{} : Status::failure(dead_);
+  if (!status) return nullptr;
+  auto writer = std::make_unique<CudaWriter>(*driver_, first_);
+  for (const auto& rank : ranks_)
+    if (status) status = writer->add(*rank);
+  if (status) status = writer->allocate(staging);
+  return status ? std::move(writer) : nullptr;
 }
 
 Status CudaSession::set_values(const LaunchValues& values, const LaunchAddresses& addresses,

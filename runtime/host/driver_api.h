@@ -85,7 +85,7 @@ inline constexpr int kMapSwizzle128 = 3;
 inline constexpr int kMapL2Promotion256 = 3;
 
 inline constexpr unsigned kStreamNonBlocking = 1;
-inline constexpr unsigned kEventNoTiming = 2;
+inline constexpr unsigned kEventBlockingSync = 1, kEventNoTiming = 2;
 inline constexpr unsigned kHostPortable = 1;
 inline constexpr unsigned kHostMapped = 2;
 inline constexpr unsigned kWaitGeq = 0, kWaitEq = 1;

@@ -1,6 +1,7 @@
 // A compiled kernel with its memory on all ranks of this process, on some device.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -92,6 +93,23 @@ struct RanksHere {
 /// Of tensors, in bytes: what vectors of device code and tensor maps need.
 inline constexpr size_t kTensorAlignment = 16;
 
+/// Fills tensors of a session, beside those of other threads and while nothing else uses it. Of the
+/// thread that made it.
+class TensorWriter {
+ public:
+  /// Waits for what was written.
+  virtual ~TensorWriter() = default;
+  /// Memory of as many bytes as it was made with, to be filled and written from. There are two of
+  /// these, in turn: waits for what was written from this one before.
+  virtual Status staging(std::byte*& memory) = 0;
+  /// Copies from that memory into a tensor of a rank of this process that lives somewhere, and
+  /// returns before it has.
+  virtual Status write(int rank, size_t tensor, size_t offset, const std::byte* from,
+                       size_t bytes) = 0;
+  /// Waits for all that was written; a failure of any of it.
+  virtual Status finish() = 0;
+};
+
 /// Not thread safe. The factory allocates what the kernel needs for itself and, unless the options
 /// say otherwise, memory for all tensors; afterwards there are only copies and launches.
 class Session {
@@ -114,6 +132,13 @@ class Session {
   virtual Status write_at(int rank, size_t tensor, size_t offset, const void* data,
                           size_t bytes) = 0;
   virtual Status read_at(int rank, size_t tensor, size_t offset, void* data, size_t bytes) = 0;
+  /// A writer with so many bytes of staging memory, from any thread. Null with an ok status:
+  /// tensors lie in ordinary memory, which any thread may fill.
+  virtual std::unique_ptr<TensorWriter> make_writer(size_t staging, Status& status) {
+    static_cast<void>(staging);
+    status = {};
+    return nullptr;
+  }
   /// The same of the first.
   Status write(int rank, size_t tensor, const void* data, size_t bytes) {
     return write_at(rank, tensor, 0, data, bytes);

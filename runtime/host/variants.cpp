@@ -47,6 +47,9 @@ class VariantsSession final : public Session {
   Status read_at(int rank, size_t tensor, size_t offset, void* data, size_t bytes) override {
     return first().read_at(rank, tensor, offset, data, bytes);
   }
+  std::unique_ptr<TensorWriter> make_writer(size_t staging, Status& status) override {
+    return first().make_writer(staging, status);
+  }
   Status launch(const LaunchValues& values) override {
     MACO_TRY(choose(values, {}));
     return last().launch(values);

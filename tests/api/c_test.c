@@ -1,3 +1,4 @@
+#define _POSIX_C_SOURCE 200809L  // mkdtemp
 // The library from C: what fails says so by code and message, and every handle may be NULL.
 #include <maco/maco_c.h>
 #include <stddef.h>
@@ -155,6 +156,50 @@ static void test_places(maco_session* session, const maco_value* values) {
   CHECK(failed(&error, MACO_INVALID_ARGUMENT, "no multiple of 16"));
 }
 
+static void loaded(void* data, int64_t done, int64_t total) {
+  CHECK(data == &told && done == total);
+  ++told;
+}
+
+// Of a session of kGraph: a file of four numbers, of which rank 1 has the last as the first.
+static void test_load(maco_session* session) {
+  maco_error* error = NULL;
+  char folder[] = "/tmp/maco_c_testXXXXXX", path[64], weights[1024];
+  CHECK(mkdtemp(folder) != NULL);
+  snprintf(path, sizeof path, "%s/a.safetensors", folder);
+  const char header[] = "{\"t\":{\"dtype\":\"F32\",\"shape\":[5],\"data_offsets\":[0,20]}}";
+  const float values[5] = {1, 2, 3, 4, 0.5f};
+  const unsigned char size[8] = {sizeof header - 1};
+  FILE* file = fopen(path, "wb");
+  CHECK(file && fwrite(size, 1, 8, file) == 8);
+  CHECK(fwrite(header, 1, sizeof header - 1, file) == sizeof header - 1);
+  CHECK(fwrite(values, 1, sizeof values, file) == sizeof values);
+  fclose(file);
+  snprintf(weights, sizeof weights,
+           "{\"maco_weights\": 1, \"world\": 2, \"files\": [{\"name\": \"a.safetensors\", "
+           "\"bytes\": %zu}], \"sources\": {\"t\": {\"file\": 0, \"dtype\": \"F32\", \"shape\": "
+           "[5], \"begin\": %zu}}, \"params\": {\"w\": {\"dtype\": \"bf16\", \"shape\": [4], "
+           "\"ranks\": [[{\"from\": \"t\", \"rows\": [0, 4]}], [{\"from\": \"t\", \"rows\": [1, "
+           "5], \"plus\": 1}]]}}}",
+           8 + sizeof header - 1 + sizeof values, 8 + sizeof header - 1);
+  told = 0;
+  CHECK(maco_session_load(session, weights, folder, loaded, &told, &error) == MACO_OK);
+  CHECK(!error && told >= 1);
+  uint16_t w[4];
+  CHECK(maco_session_read(session, 1, "w", w, sizeof w, &error) == MACO_OK);
+  CHECK(w[0] == 0x4040 && w[1] == 0x4080 && w[2] == 0x40a0 && w[3] == 0x3fc0);
+  CHECK(maco_session_load(session, weights, "/nonexisting", NULL, NULL, &error) ==
+        MACO_INVALID_ARGUMENT);
+  CHECK(failed(&error, MACO_INVALID_ARGUMENT, "/nonexisting/a.safetensors: cannot be opened"));
+  CHECK(maco_session_load(session, "[", folder, NULL, NULL, &error) == MACO_INVALID_ARGUMENT);
+  CHECK(failed(&error, MACO_INVALID_ARGUMENT, "weights.json: is no JSON"));
+  CHECK(maco_session_load(session, weights, NULL, NULL, NULL, &error) == MACO_INVALID_ARGUMENT);
+  CHECK(failed(&error, MACO_INVALID_ARGUMENT, "NULL"));
+  CHECK(maco_session_load(NULL, weights, folder, NULL, NULL, NULL) == MACO_INVALID_ARGUMENT);
+  remove(path);
+  remove(folder);
+}
+
 static void test_run(void) {
   maco_error* error = NULL;
   maco_graph* graph = maco_graph_parse(kGraph, NULL, &error);
@@ -305,6 +350,7 @@ static void test_run(void) {
   maco_string_free(trace);
   maco_session_free(other);
   maco_kernel_free(kernel);
+  test_load(session);
   maco_session_free(session);
 }
 

@@ -238,7 +238,13 @@ TEST_CASE("a graph that is built is the graph of its text") {
   const Tensor turned = g.rope(h, {.head_dim = 32, .position = pos, .scaling = {}});
   cache = g.kv_append(cache, turned, pos);
   const Tensor a =
-      g.attention(turned, cache, cache, {.head_dim = 32, .causal = true, .length = pos + n});
+      g.attention(turned, cache, cache,
+                  {.head_dim = 32, .causal = true, .length = pos + n, .window = 40, .softcap = 30});
+  const Tensor frequencies = g.param("frequencies", f32, {8});
+  g.output("turned",
+           g.rope_by_frequencies(
+               a, frequencies,
+               {.head_dim = 32, .position = pos, .rotary_dim = 16, .attention_factor = 1.5}));
   const auto parts = g.split(a, 1, 2);
   const Tensor sum = g.allreduce(parts[0], {.reduce = "max"}, {.priority = "high"});
   g.barrier();
@@ -260,11 +266,13 @@ TEST_CASE("a graph that is built is the graph of its text") {
     param w : bf16[64, world * 32]
     param norm : bf16[64]
     state cache : bf16[256, 64]
+    param frequencies : f32[8]
     rmsnorm.0 = rmsnorm(x, norm, eps = 1e-5)
     h = matmul(rmsnorm.0, w, transpose_b = true, activation = silu)
     rope.0 = rope(h, head_dim = 32, position = pos, theta = 10000.0)
     cache = kv_append(cache, rope.0, at = pos)
-    attention.0 = attention(rope.0, cache, cache, head_dim = 32, causal = true, length = pos + n)
+    attention.0 = attention(rope.0, cache, cache, head_dim = 32, causal = true, length = pos + n, window = 40, softcap = 30.0)
+    output turned = rope(attention.0, frequencies, head_dim = 32, position = pos, rotary_dim = 16, attention_factor = 1.5)
     split.0, split.1 = split(attention.0, axis = 1)
     output again = allreduce(split.0, reduce = max, algorithm = auto, priority = high)
     barrier()

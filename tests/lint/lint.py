@@ -166,21 +166,24 @@ LINKS = {
     "maco_host": ("runtime/host", {"maco_ir"}),
     "maco_cpu": ("runtime/cpu", {"maco_ir", "maco_host"}),
     "maco_profile": ("runtime/profile", {"maco_ir", "maco_host"}),
+    "maco_weights": ("runtime/weights", {"maco_ir", "maco_host"}),
     "maco_api": ("runtime/api", {"maco_ir", "maco_cost", "maco_functions", "maco_ops", "maco_graph", "maco_frontend", "maco_verify",
-                                 "maco_passes", "maco_codegen", "maco_compiler", "maco_host", "maco_cpu", "maco_profile"}),
+                                 "maco_passes", "maco_codegen", "maco_compiler", "maco_host", "maco_cpu", "maco_profile",
+                                 "maco_weights"}),
 }
 FOLDERS = {folder: library for library, (folder, _) in LINKS.items()}
 PUBLIC_FOLDER = "runtime/include/maco/"
 # Headers outside of the libraries, and who may include them.
 SHARED = {
-    "cmake/embedded.h": {"maco_codegen", "maco_cpu"},
-    "runtime/status.h": {"maco_reference", "maco_host", "maco_cpu", "maco_profile", "maco_api"},
+    "cmake/embedded.h": {"maco_codegen", "maco_cpu", "maco_frontend"},
+    "runtime/status.h": {"maco_reference", "maco_host", "maco_cpu", "maco_profile", "maco_weights", "maco_api"},
     "runtime/device/abi.cuh": {"maco_host"},
 }
 # Heavy headers, and where they stay; the CUDA of a machine is opened at run time, never included.
 HEAVY = [
     (re.compile(r"<nlohmann/"),
-     re.compile(r"compiler/frontend/json_|[\w/]*manifest(_parse)?\.cpp$|runtime/reference/safetensors\.cpp$|tests/")),
+     re.compile(r"compiler/frontend/(?:json_|huggingface/)|[\w/]*manifest(_parse)?\.cpp$|(?:ir|runtime/reference)/safetensors\.cpp$|"
+                r"runtime/weights/(?:fields\.|map\.cpp$)|tests/")),
     (re.compile(r"<CLI/"), re.compile(r"tools/|tests/")),
     (re.compile(r"<clang/|<llvm/"), re.compile(r"compiler/frontend/cuda/")),
     (re.compile(r"<(cuda\w*|nvrtc|nccl|nvshmem\w*)\.h>"), re.compile(r"$^")),

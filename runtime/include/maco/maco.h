@@ -10,6 +10,7 @@
 
 #include "maco/graph.h"    // IWYU pragma: export
 #include "maco/kernel.h"   // IWYU pragma: export
+#include "maco/model.h"    // IWYU pragma: export
 #include "maco/result.h"   // IWYU pragma: export
 #include "maco/session.h"  // IWYU pragma: export
 #include "maco/version.h"  // IWYU pragma: export

@@ -101,6 +101,29 @@ MACO_API void maco_graph_free(maco_graph* graph);
 // Its text; the caller frees it by maco_string_free.
 MACO_API char* maco_graph_text(const maco_graph* graph);
 
+// ---- checkpoints --------------------------------------------------------------------------------
+
+// A checkpoint of Hugging Face's as graphs, and which of its bytes go where: maco/model.h.
+typedef struct maco_model maco_model;
+// All zero but `size`: the defaults.
+typedef struct {
+  size_t size;       // sizeof(maco_model_options)
+  int world;         // ranks that share the model; 0: 1
+  int has_dtype;     // 1: `dtype` counts, one of MACO_F32, MACO_F16 and MACO_BF16
+  maco_dtype dtype;  // else the checkpoint's
+  int reserved;      // 0
+  int64_t max_seq, chunk, verify_rows;  // as maco::ModelOptions
+  const char* architecture;             // path of an .arch file, or NULL
+} maco_model_options;
+// From a folder with config.json and safetensors; `options` may be NULL.
+MACO_API maco_model* maco_model_import(const char* folder, const maco_model_options* options,
+                                       maco_error** error);
+MACO_API void maco_model_free(maco_model* model);
+// The text of its graph "decode", "prefill" or "verify"; NULL if there is no such kind.
+MACO_API const char* maco_model_graph(const maco_model* model, const char* kind);
+// The text of weights.json, for maco_session_load.
+MACO_API const char* maco_model_weights(const maco_model* model);
+
 // ---- kernels ------------------------------------------------------------------------------------
 
 // All zero but `size`: the defaults. Those of a caller that was compiled with an older version of
@@ -221,6 +244,13 @@ MACO_API maco_code maco_session_write_at(maco_session* session, int rank, const 
 MACO_API maco_code maco_session_read_at(const maco_session* session, int rank, const char* tensor,
                                         int64_t offset, void* to, int64_t bytes,
                                         maco_error** error);
+// Fills the params with what a checkpoint has, as Session::load of maco/session.h: `weights` is the
+// text of weights.json, `folder` the checkpoint's. `progress`, if it isn't NULL, is told how many
+// bytes of how many are there, on this thread.
+MACO_API maco_code maco_session_load(maco_session* session, const char* weights, const char* folder,
+                                     void (*progress)(void* progress_data, int64_t done,
+                                                      int64_t total),
+                                     void* progress_data, maco_error** error);
 // 1 if this process runs the rank.
 MACO_API int maco_session_is_here(const maco_session* session, int rank);
 
@@ -265,7 +295,7 @@ MACO_API maco_code maco_session_launch_with(maco_session* session, const maco_va
                                             maco_error** error);
 // Waits for all launches.
 MACO_API maco_code maco_session_wait(maco_session* session, maco_error** error);
-// Ends the launches that another thread waits for, as Session::stop: from any thread.
+// Ends the launches that another thread waits for, or its load, as Session::stop: from any thread.
 MACO_API void maco_session_stop(maco_session* session);
 // Whether all launches have ended (1) or not (0), as Session::ended.
 MACO_API maco_code maco_session_ended(maco_session* session, int* all, maco_error** error);

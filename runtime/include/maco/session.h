@@ -151,6 +151,22 @@ class MACO_API Session {
                int64_t offset = 0);
   Status read(int rank, std::string_view tensor, void* to, int64_t bytes, int64_t offset = 0) const;
 
+  /// Fills the kernel's params, on the ranks of this process, with what a checkpoint has: `weights`
+  /// is the text of weights.json, as import_model gives it, `folder` where the checkpoint's files
+  /// are. Params that live nowhere get memory of the session's own; other tensors stay as they are.
+  /// weights.json must have all params of the kernel, as the kernel has them, and may have more.
+  /// Several threads read, several files at a time and only what is needed; the memory of the host
+  /// that they take is a few megabytes each.
+  ///
+  /// A wrong weights.json, a file that is missing, cut off or another than it says, and a param
+  /// that isn't there or is of another type or shape are InvalidArgument, by name, and nothing has
+  /// changed. If memory can't be had, reading fails or stop() ended it, params hold anything.
+  /// `progress` is told how many bytes of how many are there, on this thread, at most ten times a
+  /// second and at the end. Not while launches run. With process_a_rank each process loads, and
+  /// fails, by itself.
+  Status load(std::string_view weights, const std::string& folder,
+              const std::function<void(int64_t done, int64_t total)>& progress = {});
+
   // Launches.
 
   /// Runs the kernel once on all ranks and waits for it. If a rank stops early (a time-out, an
@@ -181,8 +197,8 @@ class MACO_API Session {
   /// streams; and at times, of sessions with graphs, whose counters it resets (docs/library.md).
   Status wait();
   /// Ends the launches that another thread waits for (run, wait, bench; launch on Cpu), on all
-  /// ranks; that call fails, and the session can launch again. Does nothing if none waits. The one
-  /// call that may be made from any thread at any time.
+  /// ranks, or its load; that call fails, and the session can be used again. Does nothing if none
+  /// waits. The one call that may be made from any thread at any time.
   void stop();
   /// Whether all launches have ended, those of captured graphs left out. Fails as `wait`; with
   /// process_a_rank it speaks of this process's rank, and leaves failures to `wait`.

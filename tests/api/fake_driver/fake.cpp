@@ -48,6 +48,7 @@ std::map<maco::LaunchState*, int64_t> variable;      // that the last launch fou
 // Of the launch that runs until it is told to leave.
 maco::Control* held = nullptr;
 int contexts[kDevices] = {}, stopping = -1, holding = -1, failing = -1, encoded = 0, resets = 0;
+int failing_copy = 0;  // that many copies to a device from now on, the last one fails
 char context_of[kDevices];
 thread_local Context current = nullptr;
 thread_local int capture_mode = 0;  // global, as CUDA's threads begin
@@ -87,6 +88,24 @@ Result drop(T thing) {
   std::free(memory);
   return kSuccess;
 }
+// Copies that have not begun, where FAKE_LATE_COPIES is set: they begin when something is waited
+// for that comes behind them.
+struct Copy {
+  void* to;
+  const void* from;
+  size_t bytes;
+};
+std::map<void*, std::vector<Copy>> late;             // by stream
+std::map<void*, std::pair<void*, size_t>> recorded;  // events: stream, and how many are before it
+// The first `count` of a stream.
+void copy_now(void* stream, size_t count) {
+  std::vector<Copy>& all = late[stream];
+  for (size_t i = 0; i < std::min(count, all.size()); ++i) {
+    std::memcpy(all[i].to, all[i].from, all[i].bytes);
+    all[i].bytes = 0;  // once
+  }
+}
+
 int device_now() { return static_cast<int>(reinterpret_cast<char*>(current) - context_of); }
 // The module's functions.
 char kernel, reset;
@@ -175,6 +194,7 @@ const fake::Controls fake_controls = {
     [](int rank) { stopping = rank; },
     [](int rank) { failing = rank; },
     [](int rank) { holding = rank; },
+    [](int copies) { failing_copy = copies; },
     [](void* stream, bool on) {
       if (on) {
         capturing.insert(stream);
@@ -336,8 +356,13 @@ FAKE Result cuMemHostGetDevicePointer_v2(DevicePtr* d, void* p, unsigned) {
 FAKE Result cuMemsetD8Async(DevicePtr p, unsigned char byte, size_t n, Stream) {
   return std::memset(reinterpret_cast<void*>(p), byte, n), kSuccess;
 }
-FAKE Result cuMemcpyHtoDAsync_v2(DevicePtr to, const void* from, size_t n, Stream) {
-  return std::memcpy(reinterpret_cast<void*>(to), from, n), kSuccess;
+FAKE Result cuMemcpyHtoDAsync_v2(DevicePtr to, const void* from, size_t n, Stream s) {
+  const std::lock_guard lock(guard);
+  if (failing_copy > 0 && --failing_copy == 0) return kInvalid;
+  void* const at = reinterpret_cast<void*>(to);
+  if (set_to("FAKE_LATE_COPIES", 0) == 0) return std::memcpy(at, from, n), kSuccess;
+  late[s].push_back({at, from, n});
+  return kSuccess;
 }
 FAKE Result cuMemcpyDtoHAsync_v2(void* to, DevicePtr from, size_t n, Stream) {
   return std::memcpy(to, reinterpret_cast<void*>(from), n), kSuccess;
@@ -354,6 +379,8 @@ FAKE Result cuStreamSynchronize(Stream s) {
   {
     const std::lock_guard lock(guard);
     if (capturing.count(s) > 0) return kCaptureUnsupported;
+    copy_now(s, SIZE_MAX);
+    late.erase(s);
   }
   return allowed();
 }
@@ -372,8 +399,19 @@ FAKE Result cuStreamWaitEvent(Stream, Event, unsigned) { return kSuccess; }
 FAKE Result cuEventCreate(Event* e, unsigned) { return make(e, 1); }
 FAKE Result cuEventDestroy_v2(Event e) { return drop(e); }
 FAKE Result cuEventQuery(Event) { return allowed() == kSuccess ? ended() : allowed(); }
-FAKE Result cuEventSynchronize(Event) { return allowed(); }
-FAKE Result cuEventRecord(Event, Stream) { return kSuccess; }
+FAKE Result cuEventSynchronize(Event e) {
+  {
+    const std::lock_guard lock(guard);
+    if (const auto at = recorded.find(e); at != recorded.end())
+      copy_now(at->second.first, at->second.second);
+  }
+  return allowed();
+}
+FAKE Result cuEventRecord(Event e, Stream s) {
+  const std::lock_guard lock(guard);
+  if (late.count(s) > 0) recorded[e] = {s, late[s].size()};
+  return kSuccess;
+}
 FAKE Result cuEventElapsedTime(float* ms, Event, Event) { return *ms = 1, kSuccess; }
 
 }  // extern "C"

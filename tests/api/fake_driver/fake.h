@@ -32,6 +32,8 @@ struct Controls {
   void (*fail_next)(int rank);
   /// Lets the next launch of that rank run until it is told to leave.
   void (*hold_next)(int rank);
+  /// Lets the last of so many copies to a device fail.
+  void (*fail_copy)(int copies);
   /// Begins or ends a capture; what the stream had before is forgotten when one begins. Until it
   /// ends, what CUDA forbids fails: on all threads, unless they have said that they allow it.
   void (*capture)(void* stream, bool on);

@@ -1,0 +1,27 @@
+// Elements of f32, f16 and bf16 from one type to another, many at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "ir/dtype.h"
+
+namespace maco::runtime {
+
+/// Writes `n` elements as another type: exact to f32, `plus` added there, and rounded once, to
+/// nearest even. Of the same type without `plus` the bytes as they are. NaN stays NaN; what is too
+/// large for f16 becomes infinity. Neither needs to be aligned.
+void convert(ir::DType from_type, const std::byte* from, ir::DType to_type, std::byte* to,
+             int64_t n, std::optional<float> plus);
+
+/// The same of a box of rows x cols elements, whose rows are `from_pitch` elements apart, to one
+/// whose rows are `to_pitch` apart; `transpose`: to cols x rows.
+struct Box {
+  ir::DType type = ir::DType::F32;
+  int64_t pitch = 0;
+};
+void convert_box(Box from_box, const std::byte* from, int64_t rows, int64_t cols, Box to_box,
+                 std::byte* to, bool transpose, std::optional<float> plus);
+
+}  // namespace maco::runtime
