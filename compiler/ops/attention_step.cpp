@@ -83,7 +83,9 @@ void infer(InferContext& c) {
       return;
     }
   for (int i = 1; i < c.inputs(); ++i)
-    if ((i < kNewRows + kCaches || i >= first_norm) && c.in(i).dtype != q.dtype)
+    if ((i < kNewRows + kCaches && c.in(i).dtype != q.dtype) ||
+        (i >= first_norm &&
+         (!ir::is_float(c.in(i).dtype) || c.in(i).dtype != c.in(first_norm).dtype)))
       c.error_in(i, "'attention_step' has inputs of several types");
   const int64_t width = *cache.shape[1].constant();
   if (d < 8 || d % 8 != 0 || d > functions::kMostHeadDim || heads < 1 || width % d != 0 ||
@@ -234,6 +236,8 @@ void tile(TileContext& c) {
   const bool turned = c.has("position"), tabled = tables_of(c) > 0,
              by_radians = c.flag("frequencies", false);
   const Mat table = c.in(tabled ? kNewRows + kCaches : 0);
+  const int first_norm = first_norm_of(c);
+  const bool normed = c.has("q_eps") || c.has("k_eps");
   const int64_t rotary = rotary_dim(c.graph(), c.op());
   const ir::Table turns =
       turned && !tabled && !by_radians ? rope_turns(c.op(), rotary) : ir::Table{{0}};
@@ -263,6 +267,7 @@ void tile(TileContext& c) {
              {{"X", q.dtype},
               {"Y", splits > 1 ? ir::DType::F32 : y.dtype},
               {"T", table.dtype},
+              {"N", normed ? c.in(first_norm).dtype : q.dtype},
               c.value("rows", q.rows),
               c.value("length", length),
               c.value("position", c.expr("position").value_or(ir::Expr(0))),

@@ -119,6 +119,9 @@ class AttentionFuser {
       step.k = trace(graph_.ops[step.keys].in[1], t, type, d, false);
     }
     step.v = trace(graph_.ops[step.values].in[1], t, type, 0, false);
+    if (step.q.norm && step.k.norm &&
+        graph_[step.q.norm->first].dtype != graph_[step.k.norm->first].dtype)
+      return "the norms of its queries and keys are of two types";
     for (const Rows* r : {&step.q, &step.k, &step.v}) {
       if (graph_[r->source].dtype != type) return "its operands are of several types";
       if (graph_[r->source].kind == TensorKind::State) return "it reads a state besides its caches";
@@ -193,7 +196,7 @@ class AttentionFuser {
       } else if (op.kind == "rmsnorm") {
         const bool folds =
             head_dim > 0 && !at.norm && graph_[op.in[0]].shape.back() == Expr(head_dim) &&
-            graph_[op.in[1]].dtype == type && graph_[op.in[1]].kind != TensorKind::State;
+            ir::is_float(graph_[op.in[1]].dtype) && graph_[op.in[1]].kind != TensorKind::State;
         if (!folds) break;
         at.norm = {op.in[1], ops::attr_number(op, "eps", 1e-6)};
       } else if (op.kind != "reshape") {

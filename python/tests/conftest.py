@@ -29,6 +29,7 @@ LONG = (
     "test_functional",
     "test_fx",
     "test_llm",
+    "test_models",
     "test_mscclpp",
     "test_nn",
     "test_optimize",
@@ -38,6 +39,7 @@ LONG = (
     "test_schedule",
     "test_torch_suites",
     "test_transformers",
+    "test_words",
 )
 
 

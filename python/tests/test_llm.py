@@ -18,7 +18,7 @@ import ranks
 
 import maco
 from conftest import child_environment
-from maco import roles
+from maco import _native, roles
 
 torch = pytest.importorskip("torch")
 numpy = pytest.importorskip("numpy")
@@ -924,3 +924,30 @@ def apart(folder, ids):
 def test_processes_with_a_model_each(folder, reference):
     ids = prompt(9, 9)
     assert ranks.run(2, apart, str(folder), ids) == [expected(reference, ids[:3], 5), expected(reference, ids[:4], 5)]
+
+
+MEMORY = """
+import ctypes
+from maco.models.memory import DeviceIntegers, HostIntegers
+host, devices = HostIntegers(8, 0), DeviceIntegers(10, [0, 1])
+assert list(host.at) == [0] * 8 and host.address % 16 == 0
+host.at[3] = 7
+assert ctypes.c_int32.from_address(host.address + 12).value == 7
+devices.put(4, [1, 2, 3])
+assert len(set(devices.addresses)) == 2
+for address in devices.addresses:
+    assert list((ctypes.c_int32 * 3).from_address(address + 16)) == [1, 2, 3]
+for one in (host, devices, host, devices):
+    one.close()
+print("right")
+"""
+
+
+def test_memory_of_gpus(python):
+    """By the driver's functions, which a stand-in has."""
+    build = _native.build_folder()
+    driver = build / "tests" / "fake_driver" if build else None
+    if driver is None or not (driver / "libcuda.so.1").is_file():
+        pytest.skip("no stand-in of the driver")
+    ran = python(MEMORY, env={"LD_LIBRARY_PATH": str(driver)})
+    assert ran.stdout == "right\n", ran.stderr

@@ -131,17 +131,26 @@ def test_hidden_states_are_those_of_transformers(saved, name):
                     close(session.read(f"hidden_{i}", rank, rows=len(piece), to="numpy"), states[i][begin : begin + len(piece)])
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_stays_near(saved, dtype):
-    folder, model = saved("llama", dtype=dtype)
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [("llama-tied", torch.float16), *[(name, torch.bfloat16) for name in ("llama", "qwen3", "gemma2", "gemma3", "phi4-mini")]],
+)
+def test_half_precision_stays_near(saved, name, dtype):
+    """Attention over the caches is one task with norms and turns of heads then, where heads are multiples of 8."""
+    folder, model = saved(name, dtype=dtype)
     ids = prompt(30)
     want = whole(model, ids)[0]
     with maco.LLM(folder, tp=2, max_seq=ROWS, device="cpu", chunk=CHUNK) as llm:
         assert llm.dtype == {torch.bfloat16: "bf16", torch.float16: "f16"}[dtype]
         got = llm.logits(ids)
-        assert np.abs(got - want).max() <= 0.08 * np.abs(want).max()
-    with maco.LLM(folder, max_seq=ROWS, dtype="f32", device="cpu", chunk=CHUNK) as llm:  # the same weights, exactly
-        close(llm.logits(ids), want)
+        assert np.linalg.norm(got - want) <= 0.05 * np.linalg.norm(want)
+
+
+def test_weights_of_half_precision_are_exact_in_f32(saved):
+    folder, model = saved("llama", dtype=torch.bfloat16)
+    ids = prompt(30)
+    with maco.LLM(folder, max_seq=ROWS, dtype="f32", device="cpu", chunk=CHUNK) as llm:
+        close(llm.logits(ids), whole(model, ids)[0])
 
 
 def test_frequencies_of_long_texts(saved):

@@ -54,8 +54,8 @@ def main():
         rows = min(given.prompt, llm._engine.chunk)
         kernel = prefill.bench(30, rows=rows, pos=0)
         least(9, first)
-        print(f"the first id behind {given.prompt}: {min(waited) * 1e3:.2f} ms at best, {sorted(waited)[4] * 1e3:.2f} ms in the median; the kernel "
-              f"takes {kernel / 1e3:.2f} ms for {rows}")
+        print(f"the first id behind {given.prompt}: {min(waited) * 1e3:.2f} ms at best, {sorted(waited)[4] * 1e3:.2f} ms in the median; "
+              f"the kernel takes {kernel / 1e3:.2f} ms for {rows}")
     begin = time.perf_counter()
     maco.LLM(given.folder, given.tp, device=given.device, progress=False).close()
     print(f"loaded again in {time.perf_counter() - begin:.2f} s")

@@ -739,6 +739,7 @@ template <class X_, i64 HQ_, i64 HKV_, i64 D_, i64 HB_, i64 BT_, i64 kSplits, bo
 struct StepOf {
   using X = X_;
   using Y = std::conditional_t<(kSplits > 1), float, X_>;
+  using N = X_;
   using rows = Value<0>;
   using length = Value<1>;
   using position = Value<2>;
@@ -771,6 +772,11 @@ struct StepInPackets : C {
   static constexpr bool q_packets = true, k_packets = true, v_packets = true, y_packets = true,
                         parts_packets = true;
 };
+// Norms of another type.
+template <class C, class N_>
+struct StepWithNorms : C {
+  using N = N_;
+};
 // The same angles, of which cosines and sines stand in tables of kCols columns.
 template <class C, i64 kCols>
 struct StepByTables : C {
@@ -787,7 +793,7 @@ struct StepOfPart : C {
 };
 // A head as it is prepared, each step rounded.
 template <class C, class T>
-std::vector<double> prepared(const T& from, i64 at, const Tensor<typename C::X>& w, double eps,
+std::vector<double> prepared(const T& from, i64 at, const Tensor<typename C::N>& w, double eps,
                              i64 position, bool turned) {
   const auto rounded = [](double v) {
     return static_cast<double>(to_acc(from_acc<typename C::X>(static_cast<float>(v))));
@@ -814,8 +820,9 @@ template <class C>
 void check_step(i64 rows, i64 length, bool odd = false) {
   using X = typename C::X;
   const i64 width = C::HKV * C::D, position = 7, old = length - rows;
+  Tensor<typename C::N> qw(C::D, 4), kw(C::D, 5);
   Tensor<X> qkv(rows * C::q_cols, 1, 2), keys(length * width, 2, 2), values(length * width, 3),
-      qw(C::D, 4), kw(C::D, 5), new_k(rows * width), new_v(rows * width), y(rows * C::HQ * C::D);
+      new_k(rows * width), new_v(rows * width), y(rows * C::HQ * C::D);
   Tensor<float> parts(rows * C::splits * C::HQ * (C::D + 2));
   spoil<C>(keys, rows, length), spoil<C>(values, rows, length);
   // A value that the first rows don't see; with a window one that only the first sees, too.
@@ -921,6 +928,8 @@ inline void check_steps() {
   check_step<StepOf<bf16, 8, 2, 64, 4, 4, 1, true, true, false>>(4, 50, true);
   check_step<StepOf<bf16, 8, 2, 128, 4, 2, 2, true, true, true>>(3, 400);  // eight rows of a tile
   check_step<StepOf<f16, 6, 2, 72, 3, 2, 1, true, true, false>>(3, 200);
+  check_step<StepWithNorms<StepOf<bf16, 8, 2, 64, 4, 1, 1, true, true, true>, f32>>(1, 300);
+  check_step<StepWithNorms<StepOf<f16, 4, 2, 128, 2, 8, 1, true, true, true>, bf16>>(9, 140);
   check_step<StepByTables<StepOf<bf16, 8, 2, 64, 4, 1, 1, true, true, true>, 64>>(1, 300);
   check_step<StepByTables<StepOf<f16, 6, 2, 72, 3, 2, 1, true, true, false>, 36>>(3, 200);
   using Few = StepOf<bf16, 8, 2, 64, 4, 1, 1, true, true, true>;

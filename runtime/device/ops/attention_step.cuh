@@ -520,7 +520,7 @@ MACO_OP void attention_step_load(Context& ctx, Args args, u32 tile) {
       prefetch(weights + i);
   };
   constexpr int kNorms = StepShape<C>::kNorms;
-  constexpr i64 kNormBytes = C::D * (i64)sizeof(typename C::X);
+  constexpr i64 kNormBytes = C::D * (i64)sizeof(typename C::N);
   if constexpr (C::q_normed) fetch(kNorms, kNormBytes);
   if constexpr (C::k_normed) fetch(kNorms + (C::q_normed ? 1 : 0), kNormBytes);
   if constexpr (C::by_radians) fetch(8, C::R / 2 * (i64)sizeof(float));
@@ -542,17 +542,18 @@ MACO_OP void attention_step_load(Context& ctx, Args args, u32 tile) {
 // [.., HKV*D]; y [rows,HQ*D], or of several splits what attention_merge takes; the new rows of keys
 // and values as they are to be appended, [rows,HKV*D]; if `tabled` cosines and sines as rope_tables
 // takes them, or if `by_radians` what rope_frequencies takes; then the weights of the norms of
-// q and of k, if they have one. C: X (of all but y and those of turns), Y, T (of the tables), rows,
-// length (keys, new ones included), position (of the first new row), HQ, HKV, D, R (elements of a
-// head that turn), HB (heads of a task), BT (its rows), splits, q_cols, k_cols, v_cols, q_begin,
-// k_begin, v_begin, causal, stored, turned, tabled, by_radians, interleaved, q_normed,
-// k_normed, q_eps, k_eps, table_cols as of rope_tables, factor and turns(i) as of rope, and what
-// attention_scores takes.
+// q and of k, if they have one. C: X (of all but y, norms and those of turns), Y, T (of the
+// tables), N (of the norms), rows, length (keys, new ones included), position (of the first new
+// row), HQ, HKV, D, R (elements of a head that turn), HB (heads of a task), BT (its rows), splits,
+// q_cols, k_cols, v_cols, q_begin, k_begin, v_begin, causal, stored, turned, tabled, by_radians,
+// interleaved, q_normed, k_normed, q_eps, k_eps, table_cols as of rope_tables, factor and turns(i)
+// as of rope, and what attention_scores takes.
 template <class C>
 struct AttentionStep {
   using S = StepShape<C>;
   using X = typename C::X;
   using Y = typename C::Y;
+  using N = typename C::N;
   using Keys = typename Either<(kWarpLanes == 1), LoneStep<C>, WarpStep<C>>::type;
   // Elements two by two. The first kTurned pairs turn; of others, two in line are one.
   static constexpr int kPairs = S::D / 2, kTurned = (int)C::R / 2;
@@ -583,7 +584,8 @@ struct AttentionStep {
   }
 
   // A lane's pairs of a head's elements.
-  static MACO_FN void load_pairs(const X* from, float (&a)[kShare], float (&b)[kShare]) {
+  template <class T>
+  static MACO_FN void load_pairs(const T* from, float (&a)[kShare], float (&b)[kShare]) {
     MACO_UNROLL
     for (int j = 0; j < kShare; ++j) {
       const int pair = warp_lane() + j * kWarpLanes;
@@ -612,7 +614,7 @@ struct AttentionStep {
     int operand;
     i64 offset;
     bool turns;        // it is normed, if it has weights, and turned
-    const X* weights;  // of the norm, or nullptr
+    const N* weights;  // of the norm, or nullptr
     float eps;
     i64 position;
     char* area;
@@ -713,9 +715,9 @@ struct AttentionStep {
     // Those of one task become the cache's.
     const bool appends = t.first == 0 && t.head % (C::HQ / C::HKV) == 0;
     const i64 behind = C::stored ? t.old : 0;
-    const X* norms[2] = {};
-    if constexpr (C::q_normed) norms[0] = args.ptr<const X>(S::kNorms);
-    if constexpr (C::k_normed) norms[1] = args.ptr<const X>(S::kNorms + (C::q_normed ? 1 : 0));
+    const N* norms[2] = {};
+    if constexpr (C::q_normed) norms[0] = args.ptr<const N>(S::kNorms);
+    if constexpr (C::k_normed) norms[1] = args.ptr<const N>(S::kNorms + (C::q_normed ? 1 : 0));
     for (int i = warp(); i < S::kRows + 2 * fresh; i += kWarps) {
       Row what;
       if (i < S::kRows) {
