@@ -210,6 +210,15 @@ def test_the_older_spelling_of_gemma_3(saved, tmp_path):
     same_graphs(folder, changed(folder, tmp_path / "older", change))
 
 
+def test_what_gemma_3_leaves_out_is_as_in_its_smallest_model(saved, tmp_path):
+    def change(config):
+        for key in ("num_attention_heads", "num_key_value_heads", "head_dim", "query_pre_attn_scalar", "rms_norm_eps", "hidden_activation"):
+            config.pop(key)
+
+    folder, _ = saved("gemma3", num_attention_heads=8, num_key_value_heads=4, head_dim=256, query_pre_attn_scalar=256)
+    same_graphs(folder, changed(folder, tmp_path / "shorter", change))
+
+
 def read_tensors(path):
     raw = path.read_bytes()
     (length,) = struct.unpack("<Q", raw[:8])
