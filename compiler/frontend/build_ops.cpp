@@ -159,7 +159,7 @@ std::string hint_for_kind(BuildContext& c, const std::string& kind) {
   const std::string called = ops::synonym_of(kind);
   if (dot != std::string::npos && !called.empty() && c.tensor_of.count(kind.substr(0, dot)) > 0)
     return fmt::format("; write '{}({}, ...)'", called, kind.substr(0, dot));
-  const std::string hint = ops::hint_for_op(kind);
+  std::string hint = ops::hint_for_op(kind);
   if (!hint.empty()) return hint;
   const std::string near = suggest(c, kind, ops::op_kinds());
   return near.empty() ? ops::kOwnKernelHint : near;

@@ -3,13 +3,13 @@
 #include "runtime/cpu/block_guard.h"
 
 #include <pthread.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <condition_variable>
 #include <csignal>
+#include <ctime>
 #include <mutex>
 #include <system_error>
 #include <thread>
