@@ -322,7 +322,7 @@ class Test:
                    "--algorithms", path)
         self.expect("the largest", imported(text=plan().replace('"sum"', '"max"')), 0, "reduce = max")
         self.expect("--help", self.call(self.args.macoc, "import", "--help"), 0, "execution plan of MSCCL++", "--elements", "--dtype")
-        self.expect("no plan given", self.call(self.args.macoc, "import"), 2, "no plan given")
+        self.expect("no plan given", self.call(self.args.macoc, "import"), 2, "no checkpoint or plan given")
         self.expect("no file", self.call(self.args.macoc, "import", self.path("nowhere.json")), 2)
         self.expect("an unknown dtype", imported("--dtype", "f64"), 2)
         self.expect("no elements", imported("--elements", "0"), 2)

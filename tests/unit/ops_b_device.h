@@ -701,6 +701,7 @@ inline void check_attention_tiles() {
   check_attention_tile<InWindow<128, AttendTile<f16, f16, 4, 2, 128, 2, 16, true>>>(17, 300, true);
   check_attention_tile<InWindow<9, AttendTile<bf16, f32, 2, 2, 80, 1, 16, true>>>(25, 70, true);
   check_attention_tile<InWindow<70, AttendTile<f16, f16, 1, 1, 64, 1, 128, true>>>(130, 500);
+  check_attention_tile<InWindow<50, AttendTile<bf16, bf16, 16, 1, 16, 16, 4, true>>>(5, 190);
   check_attention_tile<InWindow<3, AttendTile<bf16, bf16, 3, 1, 8, 3, 16, true>>>(30, 12);
   check_attention_tile<Capped<AttendTile<bf16, f32, 2, 2, 80, 1, 16, false>>>(5, 70);
   check_attention_tile<Capped<InWindow<40, AttendTile<f16, bf16, 2, 1, 40, 2, 16, true, true>>>>(
@@ -957,6 +958,7 @@ inline void check_steps() {
   check_step<InWindow<5, Tall>>(16, 140, true);
   check_step<InWindow<130, Tall>>(16, 140, true);
   check_step<InWindow<130, Tall>>(16, 700, true);
+  check_step<InWindow<600, Tall>>(16, 900, true);  // a second round
   check_step<InWindow<3, Alone>>(16, 16, true);
   check_step<InWindow<16, Alone>>(16, 90, true);
   check_step<InWindow<400, Alone>>(13, 1000, true);
