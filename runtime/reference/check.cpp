@@ -95,8 +95,9 @@ int64_t roundings_in(const ir::Graph& graph, const ir::Op& op) {
 }
 
 // By tensor: the most roundings to a dtype of this bound on one path to it, within a launch.
-std::vector<int64_t> roundings_of(const ir::Graph& graph, const std::vector<Move>& moves,
-                                  double bound) {
+// `sent`: the same of what other ranks send.
+std::vector<int64_t> roundings_behind(const ir::Graph& graph, const std::vector<Move>& moves,
+                                      double bound, const std::vector<int64_t>& sent) {
   std::vector<int64_t> most(graph.tensors.size(), 0);
   std::vector<std::vector<ir::TensorId>> moved(graph.tensors.size());  // by where to: from where
   for (const Move& move : moves) moved[ir::index(move.to)].push_back(move.from);
@@ -105,10 +106,22 @@ std::vector<int64_t> roundings_of(const ir::Graph& graph, const std::vector<Move
     for (ir::TensorId in : op.in) before = std::max(before, most[ir::index(in)]);
     for (ir::TensorId out : op.out) {
       int64_t n = before;
-      for (ir::TensorId from : moved[ir::index(out)]) n = std::max(n, most[ir::index(from)]);
+      for (ir::TensorId from : moved[ir::index(out)])
+        n = std::max(n, op.kind == "recv" ? sent[ir::index(from)] : most[ir::index(from)]);
       if (!only_moves(op) && default_bound(graph[out].dtype) == bound) n += roundings_in(graph, op);
       most[ir::index(out)] = std::max(most[ir::index(out)], n);
     }
+  }
+  return most;
+}
+// A path goes from rank to rank at most once through each.
+std::vector<int64_t> roundings_of(const ir::Graph& graph, const std::vector<Move>& moves,
+                                  double bound) {
+  std::vector<int64_t> most(graph.tensors.size(), 0);
+  for (int64_t rank = 0; rank < graph.world; ++rank) {
+    std::vector<int64_t> behind = roundings_behind(graph, moves, bound, most);
+    if (behind == most) break;
+    most = std::move(behind);
   }
   return most;
 }

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "compiler/frontend/frontend.h"
 #include "tests/catch.h"
 #include "tests/unit/reference_graph.h"
 
@@ -189,6 +190,19 @@ TEST_CASE("a sum round a ring is rounded at each rank", "[check]") {
   CHECK(of("a") == Approx(1e-2 * 2));
   CHECK(of("b") == 1e-2);
   CHECK(of("c") == 1e-5);
+}
+
+TEST_CASE("bounds grow with the roundings of ranks that what is received went through", "[check]") {
+  ir::Diagnostics d;
+  const auto graph = frontend::parse_dsl(
+      d.add_file("g.maco",
+                 "graph g(world = 32) {\n  input x : bf16[4, 4]\n"
+                 "  r = recv(src = rank - 1, if = rank > 0, shape = [4, 4], dtype = bf16)\n"
+                 "  s = add(x, r)\n  send(s, dst = rank + 1, if = rank + 1 < world)\n"
+                 "  output y : bf16[4, 4] = copy(s)\n}\n"),
+      d);
+  REQUIRE(graph);
+  CHECK(bounds_of(*graph)[ir::index(*graph->find_tensor("y"))] == Approx(1e-2 * 2));  // 32 sums
 }
 
 TEST_CASE("bounds grow with the roundings on the longest path", "[check]") {
