@@ -361,7 +361,9 @@ void Maker::kv_append(DType t) {
     std::vector<std::string> attrs = {fmt::format("head_dim = {}", r_.pick(d)), "causal = true",
                                       fmt::format("length = {} + {}", at, x.shape[0].text())};
     scores(true, attrs);
-    emit("attention", {q.name, cache, cache}, attrs, computed(t, q.shape, 6));
+    Value y = computed(t, q.shape, 6);
+    y.flat = x.flat || x.positive || x.exact;  // means of values that are alike
+    emit("attention", {q.name, cache, cache}, attrs, y);
   } else if (r_.chance(50)) {
     emit("copy", {cache}, {}, {"", type, shape, x.most, x.exact, false, 0});
   }
