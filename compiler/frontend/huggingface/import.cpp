@@ -264,10 +264,6 @@ class Importer {
     });
     function("sqrt", 1, 1,
              [](const auto& a) { return Value(std::sqrt(number(a[0], "the argument"))); });
-    function("min", 2, 2, [](const auto& a) {
-      return number(a[0], "the first argument") <= number(a[1], "the second argument") ? a[0]
-                                                                                       : a[1];
-    });
     function("len", 1, 1, [](const auto& a) {
       if (!a[0].is_array()) throw Wrong{"the argument is no list"};
       return Value(static_cast<int64_t>(a[0].size()));
