@@ -223,9 +223,9 @@ std::string read_model(const CLI::App& app, Arguments& a) {
   if (app.count("--tokens") == 0)
     return app.count("--max-new-tokens") > 0 ? "--max-new-tokens is for --tokens" : "";
   if (command.weights_folder.empty()) return "--tokens wants the checkpoint: --weights FOLDER";
-  for (const char* option :
-       {"--kind", "--inputs", "--require-inputs", "--outputs", "--scalar", "--dim", "--launches",
-        "--check", "--rtol", "--bench", "--profile", "--replay", "--check-access", "--program"})
+  for (const char* option : {"--kind", "--inputs", "--require-inputs", "--outputs", "--seed",
+                             "--scalar", "--dim", "--launches", "--check", "--rtol", "--bench",
+                             "--profile", "--replay", "--check-access", "--program"})
     if (app.count(option) > 0)
       return fmt::format("--tokens runs a model's prefill and decode: {} is for one graph", option);
   const auto ids = parse_ids(a.tokens);

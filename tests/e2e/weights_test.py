@@ -358,6 +358,7 @@ def usage_test(t):
             [*weights, "--tokens", "1", "--check"],
             "--tokens runs a model's prefill and decode: --check is for one graph",
         ),
+        ("--seed of a prompt", graphs, [*weights, "--tokens", "1", "--seed", "4"], "--seed is for one graph"),
         ("none new", graphs, [*weights, "--tokens", "1", "--max-new-tokens", "0"], "--max-new-tokens"),
         ("no prompt", graphs, [*weights, "--max-new-tokens", "3"], "--max-new-tokens is for --tokens"),
     ):
