@@ -15,15 +15,6 @@ namespace {
 using runtime::Status;
 using Clock = std::chrono::steady_clock;
 
-int64_t extent_of(const ir::Graph& graph, const ir::Expr& extent) {
-  const auto value = ir::evaluate(extent, [&](std::string_view name) -> std::optional<int64_t> {
-                       if (name == "world") return graph.world;
-                       const ir::Dim* dim = graph.find_dim(name);
-                       return dim ? std::optional(dim->max) : std::nullopt;
-                     }).value;
-  return value.value_or(0);
-}
-
 const ir::Tensor* find(const ir::Graph& graph, const char* name, ir::TensorKind kind) {
   const auto id = graph.find_tensor(name);
   return id && graph[*id].kind == kind ? &graph[*id] : nullptr;
@@ -35,7 +26,7 @@ int64_t positions(const ir::Graph& graph) {
 }
 // How many ids a launch takes at most.
 int64_t chunk_of(const ir::Graph& graph) {
-  return extent_of(graph, find(graph, "tokens", ir::TensorKind::Input)->shape[0]);
+  return ir::max_elements(graph, find(graph, "tokens", ir::TensorKind::Input)->shape);
 }
 
 // What the graph lacks of that kind, or "".
@@ -49,7 +40,7 @@ std::string wrong_graph(const ir::Graph& graph, const char* kind, bool rows) {
     return wrong("input 'tokens' of ids");
   const ir::Tensor* next = find(graph, "next", ir::TensorKind::Output);
   if (!next || next->dtype != ir::DType::I32 || next->shape.size() != 1 ||
-      extent_of(graph, next->shape[0]) != 1)
+      ir::max_elements(graph, next->shape) != 1)
     return wrong("output 'next' of one id");
   if (rows && !graph.find_dim("rows")) return wrong("dim 'rows'");
   if (!rows && (!graph.dims.empty() || chunk_of(graph) != 1))

@@ -24,14 +24,7 @@ std::vector<runtime::WeightWanted> params_of(const ir::Graph& graph) {
     runtime::WeightWanted& param = params.emplace_back();
     param.name = t.name;
     param.dtype = t.dtype;
-    for (const ir::Expr& extent : t.shape) {
-      const auto value = ir::evaluate(extent, [&](std::string_view name) -> std::optional<int64_t> {
-                           if (name == "world") return graph.world;
-                           const ir::Dim* dim = graph.find_dim(name);
-                           return dim ? std::optional(dim->max) : std::nullopt;
-                         }).value;
-      param.shape.push_back(value.value_or(0));
-    }
+    for (const ir::Expr& extent : t.shape) param.shape.push_back(ir::max_elements(graph, {extent}));
   }
   return params;
 }
