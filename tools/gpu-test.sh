@@ -77,7 +77,7 @@ world_of() { sed -n 's/.*world[ "]*[=:] *\([0-9]*\).*/\1/p' "$1" | head -1; }
 # Compiling takes longer than running: in several processes, of which one at a time runs its kernels.
 # shellcheck disable=SC2317 # called by `run`
 examples_and_faults() {
-  local parts=$((jobs < 8 ? jobs : 8)) out code=0 k
+  local parts=$((jobs < 24 ? jobs : 24)) out code=0 k
   out=$(mktemp -d)
   local -a running=()
   for ((k = 0; k < parts; k++)); do

@@ -18,7 +18,7 @@ struct Work {
 
 /// Microseconds from the end of a task until one on another SM that waits for it begins its work,
 /// while others stream: what taking the waits away from a decoder saved, by hand-over
-/// (docs/benchmarks/gpu-speed.md).
+/// (docs/notebook/decoding.md).
 constexpr double kHandOver = 2.5;
 /// The same where packets are handed over.
 constexpr double kPacketHandOver = 1.7;

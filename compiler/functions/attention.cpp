@@ -61,7 +61,7 @@ cost::Work tile_work(const CallView& c, const ir::Task& task, const cost::Machin
              rows = static_cast<double>(c.integer("HB") * c.integer("BT")),
              wide = static_cast<double>(c.integer("D"));
   // Of the tensor cores: 0.38 with a head_dim of 64 and 0.51 with 128 by wgmma on an H200
-  // (docs/benchmarks/gpu-speed.md); operations a weight.
+  // (docs/notebook/prompt.md); operations a weight.
   constexpr double kReached = 0.4, kWeighing = 16, kCapping = 14;
   done.matrix_multiply_adds = 2 * rows * keys * wide / kReached;
   done.multiply_adds = (kWeighing + (c.number("softcap") > 0 ? kCapping : 0)) * rows * keys;

@@ -234,7 +234,7 @@ std::vector<ir::Transfer> transfers_of(std::string_view function, const HandOver
 
 namespace {
 
-// NCCL on two H100 takes 10 us for a few bytes (docs/benchmarks/communication.md), and each link
+// NCCL on two H100 takes 10 us for a few bytes (docs/notebook/communication.md), and each link
 // carries what the way round a ring needs.
 cost::Work library_work(const CallView& c, const ir::Task&, const cost::Machine& machine) {
   constexpr double kLibrary = 10;

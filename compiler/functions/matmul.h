@@ -122,7 +122,7 @@ std::optional<ir::Load::Box> matmul_few_box(const MatmulLoads& matmul);
 /// How many are a slice, which is whole pages; 0: that way doesn't suit.
 int64_t matmul_line_columns(const MatmulLoads& matmul);
 /// Does that suit, and has the ring room? Then it is quicker than boxes
-/// (docs/benchmarks/gpu-speed.md, "Weights in line"). The order of sums follows from it where K is
+/// (docs/notebook/decoding.md, "Weights in line"). The order of sums follows from it where K is
 /// 2,048 or more: then neither tiles and roles matter nor what is a pair.
 bool matmul_better_in_line(const MatmulLoads& matmul, const cost::Machine& machine);
 /// What such a product needs of the scratch memory: where each thread fetches its own part of the

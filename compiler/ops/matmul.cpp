@@ -360,8 +360,10 @@ Tiling tiling_of(TileContext& c) {
   int64_t& scratch = c.program().uses.scratch_bytes;
   if (loads.in_line)
     scratch = std::max(scratch, functions::matmul_line_scratch(t.a.cols, c.machine()));
-  // A long row that is multiplied alone lies in the scratch memory as a whole.
-  const int64_t row_bytes = t.a.cols * loads.a_bytes;
+  // A long row that is multiplied alone lies in the scratch memory as a whole, with zeros up to the
+  // end of the last box.
+  const int64_t depth = loads.boxes ? functions::matmul_few_box(loads)->cols : 1;
+  const int64_t row_bytes = (t.a.cols + depth - 1) / depth * depth * loads.a_bytes;
   if (loads.boxes && loads.few_rows == functions::kMostFewRows && rows.lo <= 1 &&
       row_bytes <= functions::matmul_most_scratch(c.machine()))
     scratch = std::max(scratch, row_bytes);
@@ -392,7 +394,7 @@ std::vector<ir::Param> params_of(TileContext& c, const Tiling& t, DType sum) {
 void add_push_params(const TileContext& c, const Tiling& t, const functions::Exchange& exchange,
                      std::vector<ir::Param>& params) {
   for (ir::Param& p : functions::push_params_of(exchange)) params.push_back(std::move(p));
-  // Of few tiles an SM the last would only come later (docs/benchmarks/communication.md).
+  // Of few tiles an SM the last would only come later (docs/notebook/communication.md).
   constexpr int64_t kFewEach = 3;
   params.push_back(
       {"behind", !exchange.packets && !t.halved && t.count() > kFewEach * int64_t{compute_sms(c)}});
@@ -441,7 +443,7 @@ std::vector<ir::Access> reads_of(const TileContext& c, const Tiling& t, const ir
 // Why a product, cut so, can't have a block of rows for each rank, each of many tiles, or "".
 std::string refuse_blocks(const TileContext& c, const Cut& cut) {
   // A rank's own tiles for each SM, at least: the first that wait for others begin when what they
-  // wait for has come (docs/benchmarks/communication.md).
+  // wait for has come (docs/notebook/communication.md).
   constexpr double kLeast = 1.5;
   const MatmulTiles tiles = tiles_in(cut);
   const Mat a = c.in(0), y = c.out(0);

@@ -102,10 +102,10 @@ bool has_all_rows(const ir::Tensor& a) {
 
 MatmulMethod choose_matmul_method(const MatmulShape& s, const cost::Machine& machine) {
   // Few rows of f8, too: ordinary arithmetic takes each element apart, which takes longer than
-  // memory does (docs/benchmarks/gpu-speed.md).
+  // memory does (docs/notebook/products.md).
   if (ir::size_of(s.a) == 1 && !candidates_of(s, MatmulMethod::Wgmma, machine).empty())
     return MatmulMethod::Wgmma;
-  // Much of b[K,N], which no box brings to Dot (docs/benchmarks/gpu-speed.md, "Single ops").
+  // Much of b[K,N], which no box brings to Dot (docs/notebook/single-ops.md).
   constexpr int64_t kMuch = 16 * 1024 * 1024;  // bytes
   if (!s.transpose_b && s.N * s.K * ir::size_of(s.b) >= kMuch &&
       !candidates_of(s, MatmulMethod::Wgmma, machine).empty())
@@ -167,7 +167,7 @@ bool is_plain(const ir::Op& op) {
 std::string refuse_packets(const ir::Graph& graph, const ir::Op& op, const MatmulShape& s) {
   if (!ir::is_float(graph[op.out[0]].dtype)) return "packets are of floats";
   // Half of a packet is its flag: of more of them tiles of tensor cores take less time, or tasks
-  // that put what is stored (docs/benchmarks/communication.md).
+  // that put what is stored (docs/notebook/communication.md).
   constexpr int64_t kAlways = 256 * 1024, kMostSent = 3 * 1024 * 1024, kPacket = 8;
   const int64_t bytes = s.max_rows * s.N * kPacket;
   if (bytes <= kAlways || bytes * (graph.world - 1) <= kMostSent) return "";

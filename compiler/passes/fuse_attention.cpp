@@ -352,7 +352,7 @@ bool has_few_rows(const ir::Graph& graph, const Op& attention) {
 // Why an attention of few rows over keys that are there can't be a step, or "".
 std::string refuse_stored(const ir::Graph& graph, const Op& op, const cost::Machine& machine) {
   // With fewer, tasks that take all keys of a head are done before a hand-over would be; of many
-  // rows attention_tile's are (docs/benchmarks/gpu-speed.md, "Few rows over stored keys").
+  // rows attention_tile's are (docs/notebook/single-ops.md, "Few rows over stored keys").
   constexpr int64_t kLeastKeys = 128, kLeastOfMany = 1024;
   const auto lookup = [&](std::string_view n) { return graph.range_of(n); };
   const ir::Tensor &q = graph[op.in[0]], &keys = graph[op.in[1]];

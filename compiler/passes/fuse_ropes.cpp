@@ -7,7 +7,7 @@
 // becomes a product whose first columns have turned, of which the others read columns. The product
 // is rounded as before, so that no bit changes. Sines and cosines come from a matrix that is made
 // once for all products of the same rows, positions and heads: worked out where sums are, they took
-// a third of a product's time (docs/benchmarks/gpu-speed.md).
+// a third of a product's time (docs/notebook/prompt.md).
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -59,7 +59,7 @@ class SumFuser {
     const ir::Tensor& y = graph_[sum.out[0]];
     if (y.kind != TensorKind::Temp) return "the sum is declared";
     // Tiles of many rows are added up in vectors, and read so by ops of their own, which takes less
-    // time from sixteen rows on (docs/benchmarks/communication.md).
+    // time from sixteen rows on (docs/notebook/communication.md).
     constexpr int64_t kMostRows = 8;
     const auto rows = ir::bounds(ops::leading(y.shape),
                                  [&](std::string_view name) { return graph_.range_of(name); });

@@ -34,7 +34,7 @@ namespace {
 
 constexpr int64_t kBytes = 16;  // that a load takes at once
 // Elements of the larger operand from which on copies pay: some 5 ns each, spread over SMs, for 3
-// us of a hand-over (docs/benchmarks/gpu-speed.md, "Single ops").
+// us of a hand-over (docs/notebook/single-ops.md).
 constexpr int64_t kLeast = 16384;
 
 // How a tensor is copied: each row, each run of so many elements of it, or each column where it is

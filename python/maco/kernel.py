@@ -391,8 +391,8 @@ class Session:
     def load(self, weights: str, folder: str | os.PathLike[str], progress: Callable[[int, int], None] | None = None) -> None:
         """Fills the params of this process's ranks with what the files of a checkpoint have, as weights.json says (docs/models.md).
 
-        `weights` is the text of weights.json, `folder` the checkpoint's. Params need memory before (`allocate`). `progress` is told how
-        many bytes of how many are there, maybe in another thread; what it raises is printed and ignored. Raises `maco.Error` if a file is
+        `weights` is the text of weights.json, `folder` the checkpoint's. Params without memory get some. `progress` is told how many
+        bytes of how many are there, maybe in another thread; what it raises is printed and ignored. Raises `maco.Error` if a file is
         missing, damaged or another one. Ctrl-C ends it; what the params have then isn't known.
         """
         told = _native.LOADED(lambda _, done, total: progress(done, total)) if progress else _native.LOADED()
@@ -513,9 +513,9 @@ class Session:
 
         return again
 
-    def _launch_given(self, given: Any, number: int, places: Any, count: int) -> None:
-        """A launch on the session's own streams, of values and places (of all ranks here) as the library takes them. On the CPU it has
-        ended then."""
+    def _launch_given(self, given: Any, number: int, places: Any, count: int, streams: Any = None) -> None:
+        """A launch of values, places and streams (of all ranks here; None: the session's own) as the library takes them. On the CPU it
+        has ended then."""
         if self._device == "cpu":
             self._call("maco_session_launch_with", given, number, None, 0, places, count, None, waits=True, behind="maco_session_wait")
             return
@@ -525,7 +525,7 @@ class Session:
             own = self._handle.begin()
             try:
                 error = self._error
-                if _native.library().maco_session_launch_with(own, given, number, None, 0, places, count, None, ctypes.byref(error)):
+                if _native.library().maco_session_launch_with(own, given, number, None, 0, places, count, streams, ctypes.byref(error)):
                     self._error = ctypes.c_void_p()
                     raise _native.taken_error(error)
             finally:

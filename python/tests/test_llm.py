@@ -166,36 +166,32 @@ def test_launches_that_run_ahead_change_nothing(one, reference, monkeypatch):
 
 
 class Later:
-    """Launches of an engine that return at once, as on GPUs: those of each session are done in a thread of its own, in their order."""
+    """Launches of an engine that return at once, as on GPUs: a thread does them in their order."""
 
     def __init__(self, engine, monkeypatch):
         self.engine, self.pause = engine, 0.002
-        self.queues = {kind: queue.Queue() for kind in ("prefill", "decode", "verify")}
-        self.running, self.overlaps = threading.Lock(), 0
-        for one in self.queues.values():
-            threading.Thread(target=self.work, args=(one,), daemon=True).start()
+        self.jobs = queue.Queue()
+        threading.Thread(target=self.work, daemon=True).start()
         for name in ("_launch", "_wait", "_seen", "_read_logits", "settle", "give_up"):
             setattr(self, f"own_{name}", getattr(engine, name))
             monkeypatch.setattr(engine, name, getattr(self, name))
         monkeypatch.setattr(engine, "_ahead", 4)
 
-    def work(self, jobs):
-        while (job := jobs.get()) is not None:
+    def work(self):
+        while (job := self.jobs.get()) is not None:
             time.sleep(self.pause)
-            self.overlaps += not self.running.acquire(blocking=False)
             try:
                 job()
             finally:
-                self.running.release()
-                jobs.task_done()
-        jobs.task_done()
+                self.jobs.task_done()
+        self.jobs.task_done()
 
     def _launch(self, kind, launches, places, *numbers):
         self.engine._logits_of = kind
-        self.queues[kind].put(lambda: launches(places, *numbers))
+        self.jobs.put(lambda: launches(places, *numbers))
 
     def _wait(self, kind):
-        self.queues[kind].join()
+        self.jobs.join()
 
     def _seen(self, place):
         end = time.monotonic() + 20
@@ -209,19 +205,17 @@ class Later:
         return self.own__read_logits(rows)
 
     def settle(self):
-        for one in self.queues.values():
-            one.join()
+        self.jobs.join()
         self.own_settle()
 
     def give_up(self):
-        for one in self.queues.values():
-            one.join()
+        self.jobs.join()
         return self.own_give_up()
 
 
 @pytest.mark.parametrize("tp", [1, 2])
 def test_launches_that_return_at_once(folder, reference, monkeypatch, tp):
-    """The order of what the host and two streams do, as on GPUs."""
+    """The order of what the host and a stream do, as on GPUs."""
     with load(folder, tp=tp) as made:
         later = Later(made._engine, monkeypatch)
         for length in (1, 7, CHUNK + 1, 61, CHUNK * 4 + 5, MAX_SEQ - 1):
@@ -236,9 +230,7 @@ def test_launches_that_return_at_once(folder, reference, monkeypatch, tp):
         with torch.no_grad():
             found = torch.from_numpy(made.logits(prompt(MAX_SEQ)))
             torch.testing.assert_close(found, reference(torch.tensor([prompt(MAX_SEQ)])).logits[0], rtol=1e-4, atol=1e-4)
-        assert later.overlaps == 0
-        for one in later.queues.values():
-            one.put(None)
+        later.jobs.put(None)
 
 
 @pytest.mark.parametrize("where", ["config", "generation"])
@@ -928,8 +920,10 @@ def test_processes_with_a_model_each(folder, reference):
 
 MEMORY = """
 import ctypes
-from maco.models.memory import DeviceIntegers, HostIntegers
-host, devices = HostIntegers(8, 0), DeviceIntegers(10, [0, 1])
+from maco.models.memory import DeviceIntegers, HostIntegers, Streams
+streams = Streams([0, 1])
+host, devices = HostIntegers(8, 0), DeviceIntegers(10, streams)
+assert len(set(streams.handles)) == 2 and all(streams.handles)
 assert list(host.at) == [0] * 8 and host.address % 16 == 0
 host.at[3] = 7
 assert ctypes.c_int32.from_address(host.address + 12).value == 7
@@ -937,7 +931,7 @@ devices.put(4, [1, 2, 3])
 assert len(set(devices.addresses)) == 2
 for address in devices.addresses:
     assert list((ctypes.c_int32 * 3).from_address(address + 16)) == [1, 2, 3]
-for one in (host, devices, host, devices):
+for one in (host, devices, streams) * 2:
     one.close()
 print("right")
 """

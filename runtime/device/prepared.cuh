@@ -64,7 +64,7 @@ MACO_FN PreparedRow prepared_row(const PreparedTask& task) { return {task.words,
 
 // The task at `place` begins: what consumers have to know of it over its run, and behind it, goes
 // into the warp's context. Registers are the function's, and what lies in local memory a task
-// pushes out of the L1 cache, to come back from far away (docs/benchmarks/gpu-speed.md, "Between
+// pushes out of the L1 cache, to come back from far away (docs/notebook/decoding.md, "Between
 // tasks").
 MACO_FN void begin_task(Context& ctx, u32 place, const PreparedRow& row) {
   const Task task = row.words.task();

@@ -48,7 +48,7 @@ class Bench:
                 print(f"{name}: not done in {timeout} s", flush=True)
                 return None
         found = re.search(r"median ([0-9.]+) us", done.stdout)
-        if not found:
+        if done.returncode or not found:
             print(f"{name}: maco-run ended with {done.returncode}: {done.stderr.strip()[-400:]}", flush=True)
             return None
         if self.args.profiles:

@@ -61,7 +61,9 @@ const Example kExamples[] = {
     {"../../tests/e2e/attentions.maco", 1, "pos", {}},
     {"../../tests/e2e/attentions.maco", 1, "pos", {{"n", 3}}},
     {"../../tests/e2e/attention_windows.maco", 1, "pos", {}},
-    {"../../tests/e2e/attention_windows.maco", 1, "pos", {{"n", 3}, {"m", 2}}},
+    {"../../tests/e2e/attention_windows.maco", 1, "pos", {{"n", 3}}},
+    {"../../tests/e2e/attention_window_steps.maco", 1, "pos", {}},
+    {"../../tests/e2e/attention_window_steps.maco", 1, "pos", {{"m", 2}}},
     {"../../tests/e2e/products_f8.maco", 1, "", {}},
     {"../../tests/e2e/products_in_line.maco", 2, "", {}},
     {"../../tests/gpu/products_halved.maco",
@@ -126,7 +128,7 @@ const Example kExamples[] = {
       {"[32, 128]", "[2, 128]"},
       {"[8, 128]", "[1, 128]"}},
      // Behind five keys references that differ in the order of their sums alone lie farther apart
-     // than the bound (docs/benchmarks/gpu-speed.md, "Everything else").
+     // than the bound (docs/benchmarks/correctness.md).
      512},
     {"llama70b_mlp_tp8.maco", 8, "", {}, {{"8192", "512"}, {"3584", "224"}}},
     {"llama70b_mlp_tp8.maco", 8, "", {{"tokens", 1}}, {{"8192", "512"}, {"3584", "224"}}},

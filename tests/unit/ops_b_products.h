@@ -59,6 +59,18 @@ struct Line : Product<T, T, Y, N, K, 1, BN, true, true, Rows::Fixed, kPage> {
   static constexpr bool in_line = true, b_ahead = true;
 };
 
+// A lone row, whose weights come in chunks, or in boxes of kRows columns of b by kDepth of K.
+template <class T, class Y, i64 N, i64 K, i64 BN>
+struct Lone : Product<T, T, Y, N, K, 1, BN, true, true, Rows::Fixed, 16384> {
+  using rows = Const<1>;
+  using plan_rows = Const<1>;
+};
+template <class C, i64 kRows, i64 kDepth>
+struct Boxed : C {
+  static constexpr bool boxes = true;
+  static constexpr i64 b_box_rows = kRows, b_box_cols = kDepth;
+};
+
 // Its rows and results are packets.
 template <class C>
 struct InPackets : C {
@@ -77,11 +89,35 @@ struct Tiny : C {
   static auto finish(const typename C::More&, AccOf<typename C::X> sum) { return sum; }
   static auto finish(const Args&, i64, i64, AccOf<typename C::X> sum) { return sum; }
 };
+// As boxes do: what lies beyond b is zeros.
+template <class C>
+void load_boxes(Context& ctx, const Args& args, u32 tile) {
+  using One = ops::MatmulOf<C, false, false>;
+  using P = ops::MatmulPages<One, 1>;
+  using W = typename C::W;
+  const ops::MatmulTile<One> t(ctx, tile);
+  const W* const b = args.ptr<const W>(1);
+  PageFiller pages(ctx);
+  ops::matmul_slices<i64>(
+      t.col, t.end, ops::kMatmulPass<P>, P::kCols, P::kDepth, C::K, [&](i64 n, i64 k) {
+        W* const page = (W*)pages.acquire();
+        if (!page) return false;
+        for (i64 i = loader_thread(); i < P::kCols * P::kDepth; i += kLoaders) {
+          const i64 col = n + i / P::kDepth, at = k + i % P::kDepth;
+          page[i] = col < C::N && at < C::K ? b[col * C::K + at] : from_acc<W>(0.0f);
+        }
+        pages.publish();
+        return true;
+      });
+  pages.finish();
+}
 // What boxes do, copies of chunks do here.
 template <class C>
 void load_product(Context& ctx, u32 tile) {
   const Args args{ctx, nullptr};
-  if constexpr (C::blocks)
+  if constexpr (C::boxes)
+    load_boxes<C>(ctx, args, tile);
+  else if constexpr (C::blocks)
     ops::matmul_tensor_load<ops::MatmulOf<C, false, false>>(ctx, args, tile);
   else
     ops::matmul_load<C>(ctx, args, tile);
@@ -167,6 +203,17 @@ void check_packets(i64 rows) {
                     [](auto y) { return std::isinf(static_cast<double>(to_acc(y))); }));
 }
 
+// In boxes and not: the same bits.
+template <class T, class Y, i64 N, i64 K, i64 BN, i64 kRows, i64 kDepth>
+void check_boxes() {
+  using Not = Lone<T, Y, N, K, BN>;
+  using In = Boxed<Not, kRows, kDepth>;
+  check_product<In>(1);
+  INFO("N " << N << " K " << K << " boxes " << kRows << " x " << kDepth);
+  CHECK(same_bits<In>(multiply<In>(1, nullptr), multiply<Not>(1, nullptr)));
+  check_packets<In>(1);
+}
+
 // In blocks and not: the same bits.
 template <class X, class Y, i64 N, i64 K, i64 BM, i64 BN, bool kTransposed>
 void check_blocks(i64 rows) {
@@ -217,6 +264,12 @@ inline void check_products() {
   check_product<Line<bf16, bf16, 24, 8192, 8>>(1);
   check_product<Line<f16, f32, 8, 14336, 8>>(1);
   check_product<Line<bf16, f32, 16, 18432, 8>>(1);
+  // In boxes: of K that is whole boxes and not, a row in registers and not.
+  check_boxes<bf16, f32, 40, 2048, 16, 8, 1024>();
+  check_boxes<bf16, f32, 40, 2304, 24, 8, 1024>();
+  check_boxes<f16, f32, 24, 1280, 24, 8, 1024>();
+  check_boxes<bf16, f32, 48, 3840, 32, 16, 512>();
+  check_boxes<f16, f16, 24, 7424, 24, 8, 1024>();
   check_product<Product<bf16, bf16, f32, 24, 600, 8, 24, true, true>>(7);
   check_product<Product<f32, bf16, f32, 17, 259, 4, 8, true, true>>(3);
   check_product<Product<bf16, f32, f16, 9, 7, 2, 8, true, true>>(2);

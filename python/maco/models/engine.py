@@ -3,7 +3,7 @@
 A prompt goes in by launches of up to a chunk of ids, then each launch appends one. The ids that launches give lie in a ring of slots, in
 memory that the host and all ranks see: launch i finds its id in slot i - 1, where launch i - 1 put it, and puts the next into slot i. So
 launches wait for no host; it reads the ids behind them, and what was launched beyond the end of an answer is thrown away: a later prompt
-overwrites its rows of the caches. A slot that waits for an id holds -1.
+overwrites its rows of the caches. A slot that waits for an id holds -1. All launches are on one stream of each GPU, one behind the other.
 
 Where the host chooses the ids, from logits, it writes them into the slots itself, one launch at a time.
 """
@@ -24,7 +24,7 @@ from ..groups import Group
 from ..kernel import Kernel, Session
 from .importing import Model, Progress
 from .kernels import cached_kernel, gpu_options
-from .memory import ALIGNMENT, DeviceIntegers, HostIntegers
+from .memory import ALIGNMENT, DeviceIntegers, HostIntegers, Streams
 
 __all__ = ["Engine"]
 
@@ -40,10 +40,11 @@ _STOP_SECONDS = 3.0
 
 
 class _Launches:
-    """Launches of one session that differ in numbers and in where two tensors are: ids in, ids out."""
+    """Launches of one session, on streams, that differ in numbers and in where two tensors are: ids in, ids out."""
 
-    def __init__(self, session: Session, *numbers: str) -> None:
+    def __init__(self, session: Session, streams: Streams | None, *numbers: str) -> None:
         self.session = session
+        self._streams = streams.handles if streams else None
         names = [info.name for info in session.kernel.tensors]
         self._tensors = names.index("tokens"), names.index("next")
         self._values = (_native.Value * len(numbers))()
@@ -61,7 +62,7 @@ class _Launches:
     def __call__(self, places: Any, *numbers: int) -> None:
         for value, number in zip(self._values, numbers, strict=True):
             value.value = number
-        self.session._launch_given(self._values, len(numbers), places, 2)
+        self.session._launch_given(self._values, len(numbers), places, 2, self._streams)
 
 
 class Engine:
@@ -109,14 +110,15 @@ class Engine:
         self._here = 1 if group else self._world
         self._pitch = -(-self.chunk // _INTS) * _INTS
         self._gpus = [] if device == "cpu" else [gpu or 0] if self._here == 1 else list(range(self._here))
+        self._streams = Streams(self._gpus) if self._gpus else None
         self._ring = HostIntegers(self._here * _ALL * _INTS, self._gpus[0] if self._gpus else None)
-        self._prompt = DeviceIntegers((-(-self.max_seq // self.chunk) + 1) * self._pitch, self._gpus)
+        self._prompt = DeviceIntegers((-(-self.max_seq // self.chunk) + 1) * self._pitch, self._streams)
         try:
             decode = self._open("decode")
             decode.allocate()
             decode.load(model.weights, model.folder, lambda done, total: self._tell("reading weights", done, total))
             prefill = self._open("prefill")
-            self._decode, self._prefill = _Launches(decode, "pos"), _Launches(prefill, "rows", "pos")
+            self._decode, self._prefill = _Launches(decode, self._streams, "pos"), _Launches(prefill, self._streams, "rows", "pos")
             self._steps = [self._decode.places(self._at((i - 1) % SLOTS), self._at(i)) for i in range(SLOTS)]
             self._chunks: dict[tuple[int, bool], Any] = {}
         except BaseException:
@@ -193,7 +195,6 @@ class Engine:
             self._launch("prefill", self._prefill, self._chunks[number, last], rows, pos)
             pos += rows
         if pos < count:
-            self._wait("prefill")
             # What doesn't fit a chunk at the end of the caches.
             for i, token in enumerate(ids[pos:]):
                 last = pos + i == count - 1
@@ -232,22 +233,15 @@ class Engine:
         """Up to `count` ids behind a prompt, each the most likely one. Leaves launches under way when it is closed: `settle`."""
         self.read(ids)
         for i in range(count):
-            if self._launched == i:
-                self.step()
-            token = self._found(i)
-            if i == 0:
-                self._wait("prefill")  # the next launch is on another session's stream
             while self._launched < min(count, i + 1 + self._ahead):
                 self.step()
-            yield token
+            yield self._found(i)
 
     def chosen(self, ids: Sequence[int], count: int, choose: Callable[[Any], int]) -> Iterator[int]:
         """The same, with ids that `choose` takes from logits, f32[vocabulary]."""
         self.read(ids)
         for i in range(count):
             self._found(i)
-            if i == 0:
-                self._wait("prefill")
             token = choose(self._row())
             yield token
             if i + 1 < count:
@@ -261,7 +255,7 @@ class Engine:
         pos = 0
         if "verify" in self.model.graphs:
             if self._verify is None:
-                self._verify = _Launches(self._open("verify"), "pos")
+                self._verify = _Launches(self._open("verify"), self._streams, "pos")
                 self._tell("", 0, 0)
                 self._rows = self._verify.session._find("tokens").shape[0]
                 pitch = -(-self._rows // _INTS) * _INTS
@@ -399,7 +393,7 @@ class Engine:
         for kind in ("verify", "prefill", "decode"):
             if kind in self._sessions:
                 self._sessions.pop(kind).close()
-        for name in ("_ring", "_prompt", "_verify_next"):
+        for name in ("_ring", "_prompt", "_verify_next", "_streams"):
             memory = getattr(self, name, None)
             if memory is not None:
                 memory.close()

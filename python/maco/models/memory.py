@@ -12,11 +12,12 @@ from typing import Any
 
 from ..errors import Unavailable
 
-__all__ = ["ALIGNMENT", "DeviceIntegers", "HostIntegers"]
+__all__ = ["ALIGNMENT", "DeviceIntegers", "HostIntegers", "Streams"]
 
 ALIGNMENT = 16
 """Of places of tensors."""
 _PORTABLE, _MAPPED = 1, 2
+_NON_BLOCKING = 1
 
 
 class HostIntegers:
@@ -43,23 +44,42 @@ class HostIntegers:
             self._free()
 
 
-class DeviceIntegers:
-    """In memory of each GPU of `gpus`, the same everywhere; without GPUs the host's own. `addresses`: where, for each."""
+class Streams:
+    """A CUDA stream on each GPU of `gpus`. What was put on them must have ended when they are destroyed, by `close` or with the object."""
 
-    def __init__(self, count: int, gpus: Sequence[int]) -> None:
-        self._host = None if gpus else HostIntegers(count)
-        self._gpus = [_Gpu(gpu) for gpu in gpus]
+    def __init__(self, gpus: Sequence[int]) -> None:
+        self.gpus = [_Gpu(gpu) for gpu in gpus]
+        self.handles = (ctypes.c_void_p * len(gpus))(*[gpu.stream() for gpu in self.gpus])
+        """As the library takes them, one a GPU."""
+        self._destroys = [
+            weakref.finalize(self, _in_process(gpu.destroy_stream), at) for gpu, at in zip(self.gpus, self.handles, strict=True)
+        ]
+
+    def close(self) -> None:
+        """Destroys them. Doing so twice is allowed."""
+        for destroy in self._destroys:
+            destroy()
+
+
+class DeviceIntegers:
+    """In memory of each GPU of `streams`, the same everywhere; without one the host's own. `addresses`: where, for each."""
+
+    def __init__(self, count: int, streams: Streams | None) -> None:
+        self._host = None if streams else HostIntegers(count)
+        self._streams = streams
+        self._gpus = streams.gpus if streams else []
         self.addresses = [self._host.address] if self._host else [gpu.memory(4 * count) for gpu in self._gpus]
         self._frees = [weakref.finalize(self, _in_process(gpu.free), at) for gpu, at in zip(self._gpus, self.addresses, strict=False)]
 
     def put(self, at: int, numbers: Sequence[int]) -> None:
-        """Writes some, from number `at` on. No launch that reads them may be under way."""
-        if self._host is not None:
+        """Writes some, from number `at` on, for what is put on the streams behind. No launch that reads them may be under way."""
+        if self._streams is None:
+            assert self._host is not None
             self._host.at[at : at + len(numbers)] = numbers
             return
         given = (ctypes.c_int32 * len(numbers))(*numbers)
-        for gpu, address in zip(self._gpus, self.addresses, strict=True):
-            gpu.copy(address + 4 * at, given)
+        for gpu, address, stream in zip(self._gpus, self.addresses, self._streams.handles, strict=True):
+            gpu.copy(address + 4 * at, given, stream)
 
     def close(self) -> None:
         """Frees them. Doing so twice is allowed."""
@@ -121,12 +141,23 @@ class _Gpu:
             self._check(self._driver.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(size)), f"allocate {size} bytes")
         return address.value
 
-    def copy(self, address: int, given: Any) -> None:
-        """Copies an array of the host's; it has been done when this returns."""
+    def copy(self, address: int, given: Any, stream: int) -> None:
+        """Copies an array of the host's on a stream. The array has been read when this returns, since its memory is pageable."""
         with self._current():
             size = ctypes.c_size_t(ctypes.sizeof(given))
-            self._check(self._driver.cuMemcpyHtoDAsync_v2(ctypes.c_uint64(address), given, size, None), "copy")
-            self._check(self._driver.cuStreamSynchronize(None), "copy")
+            self._check(self._driver.cuMemcpyHtoDAsync_v2(ctypes.c_uint64(address), given, size, ctypes.c_void_p(stream)), "copy")
+
+    def stream(self) -> int:
+        """The handle of a new stream that waits for no other."""
+        stream = ctypes.c_void_p()
+        with self._current():
+            self._check(self._driver.cuStreamCreate(ctypes.byref(stream), _NON_BLOCKING), "make a stream")
+        return stream.value or 0
+
+    def destroy_stream(self, stream: int) -> None:
+        """Destroys what `stream` gave."""
+        with contextlib.suppress(Unavailable), self._current():
+            self._driver.cuStreamDestroy_v2(ctypes.c_void_p(stream))
 
     def free_host(self, address: int) -> None:
         """Frees what `host_memory` gave."""

@@ -143,7 +143,7 @@ struct MatmulPages {
   // elements from row to row
   static constexpr i64 kPitch = C::transpose_b ? (kFew ? kFewDepth : kManyPitch) : kPlainPitch;
   template <class T>
-  using Source = PagesInTurn<T, kPitch, (int)(C::K / kDepth)>;
+  using Source = PagesInTurn<T, kPitch, (int)((C::K + kDepth - 1) / kDepth)>;
   static_assert(kDepth > 0 && kCols > 0, "a page holds a slice");
   static_assert(kPitch * (C::transpose_b ? kPageCols : kDepth) * kBytes <= C::b_page_bytes,
                 "a slice fits in a page");

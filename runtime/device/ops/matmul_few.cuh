@@ -137,6 +137,8 @@ MACO_FN void matmul_few_transposed(Context& ctx, const Args& args, u32 index) {
   constexpr bool kLoneRow = kDiagonal && kStage >= C::K && MatmulRow<C, P>::kSuits;
   if constexpr (kLoneRow) {
     MatmulRow<C, P> row(ctx, t, args);
+    for (i64 k = C::K + consumer_thread() * kVec; k < row.kRow; k += kConsumers * kVec)
+      *(Vec<X, kVec>*)(a + k) = {};
     if constexpr (kNormedRow)
       matmul_stage_normed<C, true>(ctx, t, args, a);
     else

@@ -1,6 +1,6 @@
 // matmul of one row, b[N,K] of 16-bit floats, on tensor cores, with pages of columns of b as they
 // lie in memory, one behind the other: of copies of 16 KB in line memory has 5 % more to give than
-// of boxes of sixteen runs of 1 KB (docs/benchmarks/gpu-speed.md, "Weights in line").
+// of boxes of sixteen runs of 1 KB (docs/notebook/decoding.md, "Weights in line").
 //
 // Of short columns, less than 2,048 of K, each warp has its own, as in matmul_row.cuh. Of others
 // steps of 256 elements go round the warps: step k of a column is warp (k mod kWarps)'s. But of

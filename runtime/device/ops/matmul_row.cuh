@@ -38,8 +38,10 @@ struct MatmulRow {
   using X = typename C::X;
   static constexpr int kVec = P::kVec, kStep = kVec * kWarpLanes;
   // (Of shapes that don't suit none of these is asked for.)
-  static constexpr int kSteps = (int)most(1, P::kDepth / kStep);    // of a page
-  static constexpr int kPages = (int)most(1, C::K / P::kDepth);     // of a slice
+  static constexpr int kSteps = (int)most(1, P::kDepth / kStep);            // of a page
+  static constexpr int kPages = (int)((C::K + P::kDepth - 1) / P::kDepth);  // of a slice
+  // Of boxes the last may reach beyond K: it has zeros there, and so has the row.
+  static constexpr i64 kRow = kPages * P::kDepth;
   static constexpr int kOwn = (int)most(1, P::kPageCols / kWarps);  // columns of a warp in a page
   static constexpr int kOut = kOwn / P::kParts;                     // and of the result
   // The row in registers. Beside sends a long one would push the slots' addresses into local
@@ -47,7 +49,7 @@ struct MatmulRow {
   static constexpr bool kHeld = kPages * kSteps <= 8;
   // Whether pages and warps are whole, so that this way suits.
   static constexpr bool kSuits =
-      kWarpLanes > 1 && P::kDepth % kStep == 0 && C::K % P::kDepth == 0 &&
+      kWarpLanes > 1 && P::kDepth % kStep == 0 && C::K % (C::boxes ? kStep : P::kDepth) == 0 &&
       P::kPageCols % (kWarps * P::kParts) == 0 && (kOwn == 1 || kOwn % 2 == 0) && kOwn <= 8;
 
   using Source = typename P::template Source<X>;
@@ -152,7 +154,7 @@ struct MatmulRow {
     }
   }
 
-  // `row`: the row of a, in the scratch memory, whole, in the order of pairs.
+  // `row`: the row of a, in the scratch memory, whole, in the order of pairs, kRow elements.
   MACO_FN void run(const X* row) {
     row += warp_lane() * kVec;
     Vec<u32, 4> x[kHeld ? kPages * kSteps : 1];
