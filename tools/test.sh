@@ -1,21 +1,37 @@
 #!/usr/bin/env bash
-# Sets up, builds and tests everything that needs no GPU, as CI does. Arguments go to ctest, such as -R unit.
-# Of what takes longest (tests/README.md) it runs a seventh, which one depends on the commit; all of it with MACO_TEST_PART=1/1.
+# Builds and tests what needs no GPU. Arguments behind the tier go to ctest, such as -R unit.
+#
+#   tools/test.sh quick   before a commit: builds, and leaves out what takes long (about two minutes)
+#   tools/test.sh         as CI: sets up, and runs a seventh of the suites that take longest; which one depends on the commit
+#   tools/test.sh more    before a release: all of them, in full
+#
+# MACO_TEST_PART=2/7 chooses the part of the suites that take longest.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-tools/setup.sh
+tier=full
+case "${1:-}" in
+  quick | more) tier=$1; shift ;;
+  -h | --help) sed -n '2,/^set -/{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit ;;
+esac
+
+[[ $tier == quick ]] || tools/setup.sh
 jobs=$(nproc)
 
 commit=$(git rev-parse --short=6 HEAD 2>/dev/null) || commit=0
-export MACO_TEST_PART=${MACO_TEST_PART:-$((16#$commit % 7 + 1))/7}
+case $tier in
+  quick) part=1/7; set -- -LE long "$@" ;;
+  more) part=1/1 ;;
+  full) part=$((16#$commit % 7 + 1))/7 ;;
+esac
+export MACO_TEST_PART=${MACO_TEST_PART:-$part}
 
 began=$SECONDS
 configured=$(cmake --preset default) || { echo "$configured"; exit 1; }
 cmake --build --preset default -j "$jobs"
 built=$((SECONDS - began))
 # The Python package as users install it; its tests say so where it isn't there.
-if [[ -x .venv/bin/python ]]; then tools/wheel.sh || exit 1; fi
+if [[ $tier != quick && -x .venv/bin/python ]]; then tools/wheel.sh || exit 1; fi
 
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
