@@ -52,7 +52,7 @@ constexpr BodyFunction kFunctions[] = {{"add", 2, Takes::Integers},
                                        {"cast", 1, Takes::All},
                                        {"copy", 1, Takes::All}};
 
-// Reads the grammar of body.h from left to right; the first error stays.
+// Parses the grammar of body.h from left to right; the first error is kept.
 class Parser {
  public:
   Parser(std::string_view text, std::string& error) : text_(text), error_(error) {}
@@ -151,7 +151,7 @@ class Parser {
   std::map<std::string, int> steps_;
 };
 
-// The dtype that an argument has, or nothing for constants, which follow the others.
+// The argument's dtype; nothing for constants, which take the other arguments' dtype.
 std::optional<DType> arg_dtype(const Body& body, const BodyArg& arg,
                                const std::vector<DType>& operands) {
   switch (arg.kind) {

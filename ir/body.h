@@ -9,9 +9,10 @@
 //
 // Attribute `body` of the internal op `fused`: %i is input i, and %0 has the shape of the result.
 // Attribute `epilogue` of matmul: %0 is the f32 accumulator after bias and activation, unrounded
-// (%0 and %1 of a pair of products); those behind it are the last inputs of the op, each of the
-// result's shape, [N] or [1]. The op writes the last step. So it is of an allreduce whose sum is
-// finished where it is made, with operands of the result's shape. Parameter of a call: BodyParam.
+// (%0 and %1 for a paired matmul). The operands behind are the op's last inputs, each of the
+// result's shape, [N] or [1]. The op writes the last step. Attribute `epilogue` of an allreduce is
+// the same for its sum, where the sum is made; its operands have the result's shape.
+// Parameter of a call: BodyParam.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +25,8 @@
 
 namespace maco::ir {
 
-/// Which arguments a function takes: floats; i32, too; i32 and u8, too; any without another word
-/// (copy and cast only convert).
+/// Which arguments a function takes: only floats; also i32; also i32 and u8; All: any type, for
+/// functions that only convert (copy and cast).
 enum class Takes : uint8_t { Floats, Integers, Bytes, All };
 
 /// A function that a step can call. `truth`: it gives 0 or 1. `chooses`: its first argument is a
@@ -68,19 +69,19 @@ struct Body {
 
 /// Steps are called t0, t1, ... in order. parse_body(print(b)) == b.
 std::string print(const Body& body);
-/// On failure nothing is returned and `error` says why.
+/// On failure returns nothing and sets `error` to the reason.
 std::optional<Body> parse_body(std::string_view text, std::string& error);
 
-/// Why the body can't be computed with operands of these dtypes, or "". "'silu' is not defined for
-/// i32".
+/// Why the body can't be computed with operands of these dtypes, or "". Example: "'silu' is not
+/// defined for i32".
 std::string check_body(const Body& body, const std::vector<DType>& operands);
 
 /// Whether the result is operand 0 unchanged: all steps are copies, or casts to its dtype.
 bool moves(const Body& body, const std::vector<DType>& operands);
 
-/// How an operand's elements follow those of the result: one each, one a column, a single one.
-/// Accumulator: no operand of the call, but what the device function has computed for the element,
-/// in f32 or i32; the first operands, of one dtype.
+/// How an operand's elements correspond to the result's: one for each element, one for each column,
+/// or a single one. Accumulator: not an operand of the call, but what the device function has
+/// computed for the element, in f32 or i32. Accumulators come first and have one dtype.
 enum class Spread : uint8_t { Full, Column, Single, Accumulator };
 std::string_view name(Spread spread);
 
@@ -90,25 +91,26 @@ struct BodyOperand {
   friend bool operator==(const BodyOperand&, const BodyOperand&) = default;
 };
 
-/// A body as the parameter of a call: %i is operands[i]; the first ones are the accumulators, where
-/// the device function has any. The others are operands of the call, in their order.
+/// A body as the parameter of a call: %i is operands[i]. The first operands are the accumulators,
+/// if the device function has any. The others are operands of the call, in their order.
 struct BodyParam {
   Body body;
   std::vector<BodyOperand> operands;
   std::vector<DType> dtypes() const;
-  /// How many there are.
+  /// The number of accumulators.
   size_t accumulators() const;
   bool has_accumulator() const { return accumulators() > 0; }
   friend bool operator==(const BodyParam&, const BodyParam&) = default;
 };
-/// Why there is no such parameter, or "": check_body, and the accumulator's place and dtype.
+/// Why the parameter is not valid, or "". Checks what check_body(Body) does, and the accumulators'
+/// places and dtype.
 std::string check_body(const BodyParam& param);
 
-/// Whether step `s` computes in f32, else in i32.
+/// Whether step `s` computes in f32; if not, it computes in i32.
 bool computes_in_float(const Body& body, const BodyStep& s, const std::vector<DType>& operands);
-/// Whether what it computes, before it is rounded, is an f32, else an i32.
+/// Whether the step's value before rounding is an f32; if not, it is an i32.
 bool gives_float(const Body& body, const BodyStep& s, const std::vector<DType>& operands);
-/// Whether the step is its argument unchanged, the bits of a NaN included.
+/// Whether the step returns its argument unchanged, the bits of a NaN included.
 bool keeps_bits(const Body& body, const BodyStep& s, const std::vector<DType>& operands);
 
 }  // namespace maco::ir

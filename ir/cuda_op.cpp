@@ -83,7 +83,7 @@ class Reader {
     });
   }
 
-  /// An expression over what a grid may use and, with `in_block`, a block's place.
+  /// An expression over the names that a grid may use and, with `in_block`, the block's place.
   std::optional<Expr> expression(const AttrTree& t, const std::string& what, bool in_block) {
     const Expr* e = std::get_if<Expr>(&t.value);
     if (!e) {
@@ -117,7 +117,7 @@ class Reader {
     if (!list) return error(t.loc, "'template' of 'cuda' must be a list of types and numbers");
     for (const AttrTree& arg : *list) {
       const Expr* e = std::get_if<Expr>(&arg.value);
-      // They become code: nothing that would end it.
+      // Template arguments become code; they may hold nothing that would end it.
       const bool leaf =
           e || (std::holds_alternative<std::string>(arg.value) && !arg.text().empty() &&
                 arg.text().find_first_of(";{}#\\\"'\n\r") == std::string::npos);
@@ -128,7 +128,7 @@ class Reader {
     }
   }
 
-  /// As a compiler's command line has them: "-I../common -D TILE=16".
+  /// Reads options as on a compiler's command line: "-I../common -D TILE=16".
   void options() {
     const auto words = split_options(word("options"));
     if (!words) {

@@ -80,9 +80,9 @@ std::string kind_of(std::string_view message) {
   return kind;
 }
 
-/// Warnings of a kind, and those at one place in a repeat.
+/// Warnings of one kind, or warnings at one place in a repeat.
 struct Alike {
-  size_t last = 0;  // the last that is shown
+  size_t last = 0;  // index of the last one that is shown
   int64_t shown = 0, more = 0;
 };
 
@@ -128,7 +128,7 @@ std::vector<Diagnostic> Diagnostics::limited(int most) const {
     list.push_back(list_[i]);
     const auto found = notes.find(i);
     if (found == notes.end()) continue;
-    // Behind the notes that it has.
+    // Insert behind the warning's notes.
     while (i + 1 < list_.size() && list_[i + 1].severity == Severity::Note)
       list.push_back(list_[++i]);
     for (const std::string& note : found->second) list.push_back({Severity::Note, {}, note});
@@ -142,8 +142,8 @@ constexpr size_t kTabStop = 4;
 constexpr size_t kMaxWidth = 100;  // columns of source shown
 constexpr std::string_view kCut = "...";
 
-/// A source line as a terminal shows it: tabs expanded, what can't be printed replaced, one cell a
-/// code point.
+/// A source line as a terminal shows it: tabs are expanded, unprintable characters are replaced,
+/// and each code point is one cell.
 struct Cells {
   std::vector<std::string> cells;
   std::vector<size_t> cell_of_byte;  // one more than bytes
@@ -254,7 +254,7 @@ std::string Diagnostics::render(bool color, int most, int most_warnings) const {
 
 namespace {
 
-/// Insertions, deletions, substitutions and swaps of neighbours.
+/// Counts insertions, deletions, substitutions and swaps of neighbours.
 size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::vector<size_t>> d(a.size() + 1, std::vector<size_t>(b.size() + 1));
   for (size_t i = 0; i <= a.size(); ++i) {

@@ -66,13 +66,13 @@ class Diagnostics {
   ///   tp_mlp.json:14:25: error: 'matmul' cannot ...
   ///      14 |     {"op": "matmul", ...
   ///         |                             ^~~~~~~~~~
-  /// A long line is cut around the caret. `color`: ANSI colours.
-  /// At most `most` errors, with what belongs to them; then how many more there are. 0: all.
-  /// Warnings as limited(`most_warnings`) has them.
+  /// A long line is cut around the caret. `color`: use ANSI colours. `most`: how many errors to
+  /// show, with their notes, before a line that counts the others; 0: all. Warnings are those of
+  /// limited(`most_warnings`).
   std::string render(bool color = false, int most = 0, int most_warnings = 0) const;
-  /// all() with at most `most` warnings of a kind, and one for all iterations of a repeat; the last
-  /// one that is there has a note that says how many more there are. Warnings are of a kind if they
-  /// differ in what stands in quotes and in numbers only. 0: all() as it is.
+  /// all() with at most `most` warnings of a kind, and only one for all iterations of a repeat. The
+  /// last warning shown of a kind has a note that says how many more there are. Warnings are of one
+  /// kind if they differ only in quoted text and in numbers. 0: all() as it is.
   std::vector<Diagnostic> limited(int most) const;
 
  private:
@@ -90,7 +90,7 @@ class Diagnostics {
   int errors_ = 0;
 };
 
-/// `message` without what stands in quotes: the same of every op about which it says the same.
+/// `message` without its quoted text: the same for all ops with the same fault.
 std::string without_names(std::string_view message);
 
 /// "; did you mean 'allreduce'?" if one of `candidates` is close to `word` (edit distance at most a

@@ -28,16 +28,16 @@ constexpr int64_t size_of(DType t) {
 /// Whether it is a floating-point type; the others are integers.
 constexpr bool is_float(DType t) { return t != DType::I32 && t != DType::U8; }
 
-/// Whether sums of x that go round a ring of ranks are rounded to x's type at each, on their way to
-/// a result of type y: those of 16-bit floats to a result of the same type. (But for averages of
-/// f16, whose sum may be too large for it.) `reduce` as graphs write it.
+/// Whether a ring algorithm rounds its sums to x's type at each rank on their way to a result of
+/// type y. It does so for 16-bit floats with a result of the same type, except for averages of f16,
+/// whose sum may overflow. `reduce` is the word that graphs use.
 constexpr bool ring_rounds(DType x, DType y, std::string_view reduce) {
   return x == y && ((x == DType::BF16 && (reduce == "sum" || reduce == "avg")) ||
                     (x == DType::F16 && reduce == "sum"));
 }
 
-/// Whether the number is finite once rounded to f32: it is below the largest float plus half of its
-/// last place.
+/// Whether the number is finite after rounding to f32: its magnitude is below the largest float
+/// plus half of that float's last place.
 constexpr bool fits_f32(double number) {
   return -0x1.ffffffp127 < number && number < 0x1.ffffffp127;
 }

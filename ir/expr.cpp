@@ -219,7 +219,7 @@ EvalResult evaluate(const Expr& e, const Lookup& lookup) {
     }
     Slot& a = stack.back();
     if (!a.r.value) continue;
-    // The right side of && and || counts only where the left one doesn't decide.
+    // The right side of && and || is evaluated only where the left side doesn't decide.
     if (node.kind == Kind::And && *a.r.value == 0) continue;
     if (node.kind == Kind::Or && *a.r.value != 0) {
       a.r.value = 1;
@@ -241,7 +241,7 @@ EvalResult evaluate(const Expr& e, const Lookup& lookup) {
 
 namespace {
 
-/// Whether the value is 0 or 1 anyway, so that "x != 0" is redundant.
+/// Whether the value is always 0 or 1, so that "x != 0" is redundant.
 bool is_boolean(const Expr& e) {
   const Kind kind = e.nodes().back().kind;
   return kind == Kind::Not || (kind >= Kind::Eq && kind <= Kind::Or);
@@ -280,7 +280,7 @@ Expr substitute(const Expr& e, const Lookup& lookup) {
 
 namespace {
 
-/// The smallest interval that holds `apply` of every pair of corners, or nothing if one has no
+/// The smallest interval that holds `apply` of every pair of corners; nothing if one of them has no
 /// value.
 std::optional<Interval> corners(Kind kind, Interval a, Interval b) {
   std::optional<Interval> result;
@@ -370,8 +370,8 @@ std::optional<Interval> interval_of(const Expr& e, const RangeLookup& lookup) {
   return stack[0];
 }
 
-// Is `e` a linear function of the variable where the others are fixed? Its extremes are at the ends
-// of the variable's range then.
+// Whether `e` is linear in the variable while the others are fixed. Its extremes are then at the
+// ends of the variable's range.
 bool linear_in(const Expr& e, const std::string& name) {
   struct Part {
     bool uses, linear;
@@ -401,11 +401,11 @@ bool linear_in(const Expr& e, const std::string& name) {
 }
 
 constexpr int64_t kMostValues = 1 << 14;
-constexpr int64_t kMostSteps = 1 << 18;  // of evaluation: long expressions get fewer values
+constexpr int64_t kMostSteps = 1 << 18;  // of evaluation; longer expressions try fewer values
 
-// The extremes over all values of the variables, of which those between the ends of a range are
-// left out where they can't be extreme; nothing if these are too many. `failed`: some value has
-// none.
+// The extremes over all values of the variables, without values inside a range that can't be
+// extreme; nothing if too many values are left. `failed`: whether `e` has no value for some of
+// them.
 std::optional<Interval> exact(const Expr& e, const RangeLookup& lookup, bool& failed) {
   struct Axis {
     std::string name;

@@ -91,25 +91,25 @@ Expr substitute(const Expr& e, const Lookup& lookup);
 Expr canonical(const Expr& e);
 inline bool same(const Expr& a, const Expr& b) { return canonical(a) == canonical(b); }
 
-/// e / n as an expression, if e's form shows that it is a multiple of n: the coefficient of each
-/// term is.
+/// e / n as an expression, if e's form shows that it is a multiple of n: each term's coefficient is
+/// a multiple.
 std::optional<Expr> divide_exact(const Expr& e, int64_t n);
 
-/// The value range of an expression given those of its variables (both ends included); sound. Tight
-/// where no variable occurs twice, or where few values have to be tried (16,384, of which a
-/// variable in which the expression is linear takes two).
+/// The range of an expression's values, both ends included, given the ranges of its variables. It
+/// is sound: no value lies outside. It is exact where no variable occurs twice, and where at most
+/// 16,384 values have to be tried; a variable in which the expression is linear needs two.
 struct Interval {
   int64_t lo = 0, hi = 0;
   friend bool operator==(const Interval&, const Interval&) = default;
 };
-/// The value halfway, or the one before it; doesn't overflow.
+/// The middle of the range, rounded down; doesn't overflow.
 int64_t middle(Interval range);
 using RangeLookup = std::function<std::optional<Interval>(std::string_view)>;
 /// Nothing if a variable is unknown, a divisor may be zero or a bound overflows.
 std::optional<Interval> bounds(const Expr& e, const RangeLookup& lookup);
 
-/// What `e` is where its variables have the values of `lookup`, for costs: kept within `range`, and
-/// the middle of it where `e` has no value there.
+/// The value of `e` for the variables' values in `lookup`, clamped to `range`; the middle of
+/// `range` where `e` has no value there. For costs.
 int64_t typical_value(const Expr& e, const Lookup& lookup, Interval range);
 
 struct ParseExprResult {

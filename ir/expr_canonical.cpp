@@ -198,7 +198,7 @@ bool is_boolean_atom(const Expr& e) {
   return kind >= Kind::Eq && kind <= Kind::Or;
 }
 
-/// p is an atom that is 0 or 1, or one minus such an atom.
+/// Whether p is an atom that is 0 or 1, or one minus such an atom.
 bool is_boolean(const Poly& p) {
   if (p.empty()) return true;
   const auto& [monomial, term] = *p.begin();
@@ -237,7 +237,7 @@ Poly less(const Poly& a, const Poly& b, bool or_equal) {
 Poly logic(Kind kind, const Poly& x, const Poly& y) {
   Poly a = truth(x);
   const Poly b = truth(y);
-  const bool deciding = kind == Kind::Or;  // the value that decides
+  const bool deciding = kind == Kind::Or;  // the truth value that decides the result alone
   for (const auto& [one, other] : {std::pair(a, b), std::pair(b, a)})
     if (auto c = constant_of(one)) return (*c != 0) == deciding ? constant(deciding) : other;
   if (to_expr(a) == to_expr(b)) return a;

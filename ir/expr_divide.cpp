@@ -4,7 +4,7 @@ namespace maco::ir {
 
 std::optional<Expr> divide_exact(const Expr& e, int64_t n) {
   if (n == 1) return canonical(e);
-  // Each value on the stack: the expression and, if it is a multiple of n for sure, its quotient.
+  // A value on the stack: the expression, and its quotient if it surely is a multiple of n.
   struct Item {
     Expr whole;
     std::optional<Expr> part;

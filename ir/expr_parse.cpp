@@ -1,4 +1,4 @@
-// The expression parser: recursive descent, one function a level of precedence.
+// The expression parser: recursive descent, one function for each level of precedence.
 #include <fmt/format.h>
 
 #include <limits>

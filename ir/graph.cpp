@@ -80,8 +80,8 @@ bool same_op(const Graph& a, const Op& x, const Graph& b, const Op& y) {
 
 }  // namespace
 
-// Tensors compare by name: JSON declares all of them first, the DSL declares an output where it is
-// defined, so neither their order nor their ids say anything.
+// Tensors compare by name, because neither their order nor their ids have a meaning: JSON declares
+// all of them first, the DSL declares an output where it is defined.
 bool operator==(const Graph& a, const Graph& b) {
   auto keys = [](const Graph& g) {
     return std::tie(g.name, g.world, g.dims, g.sm_roles, g.schedule, g.overlap, g.overlap_regions,

@@ -45,7 +45,7 @@ struct Tensor {
   std::string name;
   TensorKind kind = TensorKind::Temp;
   DType dtype = DType::F32;  // declared; inferred for Temp
-  // declared; inferred for Temp; empty for Scalar. After inference `world` is substituted
+  // Declared; inferred for Temp; empty for Scalar. Inference replaces `world` by its value.
   Shape shape;
   int64_t range_lo = 0, range_hi = 0;  // Scalar: half-open range
   std::optional<int64_t> typical;      // Scalar: for costs only
@@ -58,8 +58,8 @@ struct Tensor {
   }
 };
 
-/// Lists and maps, nested, of integer expressions, numbers and texts: what an attribute with a
-/// structure of its own holds (`args`, `reads`). A text that reads as an expression is one: words
+/// Nested lists and maps of integer expressions, numbers and texts: the value of an attribute with
+/// a structure of its own (`args`, `reads`). A text that parses as an expression becomes one; words
 /// are variables.
 struct AttrTree {
   struct Entry;
@@ -99,7 +99,7 @@ std::string_view name(Backend v);
 
 struct Op {
   std::string kind;  // "matmul"; the schema is found in compiler/ops/registry.h
-  // given, or the name of the first output, or "<kind>_<n>" for ops without outputs
+  // Given by the user, or the name of the first output, or "<kind>_<n>" for ops without outputs.
   std::string name;
   bool named = false;  // was the name given by the user?
   std::vector<TensorId> in, out;
@@ -164,8 +164,8 @@ struct Pipeline {
   friend bool operator==(const Pipeline&, const Pipeline&) = default;
 };
 
-/// A CUDA kernel of the user's, as the frontend read it (compiler/frontend/cuda): what ops `cuda`
-/// that say `unit = name` run. Each text stands for itself: the user's own headers are in it.
+/// A CUDA kernel of the user's, as the frontend read it (compiler/frontend/cuda). Ops `cuda` with
+/// `unit = name` run it. Each text is complete: it includes the user's own headers.
 struct CudaUnit {
   std::string name;
   std::string original;  // the kernel and what it uses, as written
@@ -176,12 +176,13 @@ struct CudaUnit {
 /// Names that stand for several ranks: `output[0] @ others`, `signal(to = others)`.
 inline constexpr const char *kAllRanks = "all", *kOtherRanks = "others";
 
-/// Chunks of a buffer, as a statement of a user's algorithm names them: `scratch[2:4] @ rank + 1`.
+/// Chunks of a buffer as a statement of a user's algorithm names them: `scratch[2:4] @ rank + 1`.
 struct ChunkRange {
   std::string buffer;       // "input", "output" or "scratch"
   Expr begin;               // over rank and world, as all expressions here
   std::optional<Expr> end;  // not included; none: one chunk
-  /// Whose; none: of the rank that does the statement; kAllRanks or kOtherRanks: of each.
+  /// Whose chunks: none: those of the rank that executes the statement; kAllRanks or kOtherRanks:
+  /// those of each of these ranks.
   std::optional<Expr> rank;
   Loc loc;
   friend bool operator==(const ChunkRange& a, const ChunkRange& b) {
@@ -193,7 +194,7 @@ struct ChunkOp {
   std::string kind;  // a word of kChunkOps
   std::vector<ChunkRange> from, to;
   std::optional<Expr> condition;            // `if`: the ranks that do it
-  std::optional<Expr> block;                // of threads, whose statements follow each other
+  std::optional<Expr> block;                // of threads; its statements run in order
   std::optional<Expr> peer;                 // signal: `to`, wait: `from`
   std::optional<Expr> tag;                  // signal and wait
   std::optional<Expr> semaphore;            // acquire and release
@@ -211,16 +212,16 @@ struct ChunkOp {
 };
 inline constexpr const char* kChunkOps[] = {"copy", "put",     "get",     "reduce", "signal",
                                             "wait", "acquire", "release", "barrier"};
-/// How a collective is done, chunk by chunk, as a user wrote it (docs/algorithms.md), with `repeat`
-/// unrolled: what ops mean that say `algorithm = name`.
+/// A user's algorithm for a collective, chunk by chunk (docs/algorithms.md), with `repeat`
+/// unrolled. Ops with `algorithm = name` use it.
 struct UserAlgorithm {
   std::string name;
   std::string of;                // kind of the collective: "allreduce"
-  std::optional<Expr> world;     // of the graphs that may use it, if not any
+  std::optional<Expr> world;     // of the graphs that may use it; none: any
   Expr chunks = 1;               // that the input is cut into
   Expr scratch = 0;              // chunks of scratch memory on each rank
   bool in_place = false;         // input and output are one memory
-  std::vector<Expr> semaphores;  // their first values; those behind have 0
+  std::vector<Expr> semaphores;  // their first values; the others begin with 0
   std::vector<ChunkOp> ops;
   Loc loc;
   friend bool operator==(const UserAlgorithm& a, const UserAlgorithm& b) {
@@ -263,18 +264,18 @@ struct Graph {
   const UserAlgorithm* find_algorithm(std::string_view name) const;
   /// The range of a dim or scalar (both ends included), or of `rank` and `world`; for ir::bounds.
   std::optional<Interval> range_of(std::string_view name) const;
-  /// What a cost is reckoned for: the declared typical value, else the middle of a scalar's range
-  /// and a dim's maximum; of `rank` the middle.
+  /// The value for which costs are computed: the declared typical value; else the middle of a
+  /// scalar's range, a dim's maximum, or the middle of `rank`.
   std::optional<int64_t> typical_of(std::string_view name) const;
 
  private:
   NameIndex tensor_index_, op_index_;
 };
 
-/// The most bytes of a tensor: no machine has that, and products stay far from overflow.
+/// The most bytes of a tensor. No machine has so much memory, and products stay far from overflow.
 inline constexpr int64_t kMaxTensorBytes = int64_t{1} << 48;
 
-/// Number of elements when all dims have their maximum; the largest int64_t if it doesn't fit.
+/// The number of elements when all dims have their maxima; the largest int64_t if it doesn't fit.
 int64_t max_elements(const Graph& graph, const Shape& shape);
 
 }  // namespace maco::ir

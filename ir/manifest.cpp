@@ -1,9 +1,9 @@
 // manifest.cpp: the `//@maco` lines of a kernel.
 //
-// The lines' texts, put together with nothing between them, are one JSON object; a line may break
-// anywhere, inside strings too. No line ends in a backslash or a blank and none holds two question
-// marks in a row, so that neither a line splice nor a trigraph can end or prolong the comment and
-// no editor that trims lines can change it.
+// The lines' texts, joined with nothing between them, are one JSON object. A line may break
+// anywhere, also inside strings. No line ends in a backslash or a blank, and none holds two
+// question marks in a row. So neither a line splice nor a trigraph can change the comment, nor can
+// an editor that trims lines.
 #include "ir/manifest_lines.h"
 
 #include <fmt/format.h>
@@ -37,7 +37,7 @@ std::string hex(const Fnv& hash) { return fmt::format("{:016x}", hash.value()); 
 std::string compact(const Json& value) {
   return value.dump(-1, ' ', true, Json::error_handler_t::replace);
 }
-// The same of a string; most need no escapes, and most of a large manifest are strings.
+// `text` as a JSON string. Most strings need no escapes, and strings are most of a large manifest.
 std::string json_string(std::string_view text) {
   const auto plain = [](char c) { return c >= ' ' && c < 127 && c != '"' && c != '\\'; };
   if (!std::all_of(text.begin(), text.end(), plain)) return compact(Json(std::string(text)));
@@ -49,8 +49,8 @@ std::string listed(const std::vector<Expr>& exprs) {
   return list + "]";
 }
 
-// Compact JSON without backslash pairs, pairs of question marks and long runs of blanks: `Lines`
-// can cut it anywhere.
+// Compact JSON without pairs of backslashes, pairs of question marks and long runs of blanks, so
+// that `Lines` can cut it anywhere.
 std::string escaped(const std::string& text) {
   std::string out;
   out.reserve(text.size());
@@ -73,7 +73,7 @@ std::string escaped(const std::string& text) {
   return out;
 }
 
-// A list of the manifest. Elements are made as compact JSON when asked for: all those of a large
+// A list of the manifest. Elements become JSON only when asked for: all elements of a large
 // manifest together take much memory.
 struct List {
   std::string key;
@@ -83,7 +83,7 @@ struct List {
 
 class Lines {
  public:
-  // `text` begins a new line; `indent` blanks belong between tokens, never inside a string.
+  // Begins a new line with `text`. `indent` blanks may stand between tokens, never inside a string.
   void add(size_t indent, std::string_view text) {
     out_.append(kManifestPrefix).append(indent, ' ');
     size_t room = kColumns - kManifestPrefix.size() - indent;
@@ -103,7 +103,7 @@ class Lines {
     for (size_t i = 0; i < list.size; ++i)
       add(2, escaped(list.element(i)) + (i + 1 < list.size ? "," : fmt::format("]{}", end)));
   }
-  // As many elements in a line as fit; in braces if they are an object's.
+  // Puts as many elements into a line as fit, in braces if they are an object's.
   void add_packed(const List& list, bool object = false) {
     if (list.size == 0) return add_list(list);
     std::string line;
@@ -116,7 +116,7 @@ class Lines {
     }
     add(2, line + (object ? "}," : "],"));
   }
-  // Room for so many bytes, so that a long text isn't copied while it grows.
+  // Reserves so many bytes, so that a long text isn't copied while it grows.
   void reserve(size_t bytes) { out_.reserve(bytes); }
   std::string take() { return std::move(out_); }
 
@@ -124,7 +124,7 @@ class Lines {
   std::string out_;
 };
 
-// The keys that come first, which are no lists.
+// The keys that come first; none of them is a list.
 Json scalars_of(const Manifest& m) {
   return {{"maco", m.version},
           {"name", m.name},
@@ -159,7 +159,7 @@ List events(std::string key, const std::vector<ManifestEvents>& all) {
                                json_string(all[i].name));
           }};
 }
-// Those that follow, in their order; `lines` are the graph's.
+// The lists that follow, in their order; `lines` are the graph's.
 std::vector<List> lists_of(const Manifest& m, const std::vector<std::string_view>& lines) {
   const auto tensor = [&m](size_t i) {
     const ManifestTensor& t = m.tensors[i];
@@ -194,7 +194,7 @@ std::vector<List> lists_of(const Manifest& m, const std::vector<std::string_view
     return fmt::format(
         R"({{"number":{},"op":{},"kind":{},"reduce":{},"peer":{},"dtype":{},"x":{},"x_offset":{},)"
         R"("y":{},"y_offset":{},"rows":{},"value":{},"cols":{}}})",
-        h.number, json_string(h.op), json_string(h.kind), json_string(h.reduce), h.peer,
+        h.number, json_string(h.op), json_string(name(h.kind)), json_string(name(h.reduce)), h.peer,
         json_string(name(h.dtype)), h.x, h.x_offset, h.y, h.y_offset, h.rows, h.value, h.cols);
   };
   return {List{"tensors", m.tensors.size(), tensor},
@@ -223,7 +223,7 @@ std::vector<std::string_view> split_lines(std::string_view text) {
 std::string spelt(const Fnv& hash) {
   return fmt::format("{:08x}", static_cast<uint32_t>(hash.value() ^ hash.value() >> 32));
 }
-// manifest_sum() of the list, which is never made as a whole.
+// manifest_sum() of the list, without making the list as a whole.
 std::string sum_of(const List& list) {
   Fnv hash;
   hash.add("[");
@@ -235,11 +235,11 @@ std::string sum_of(const List& list) {
   return spelt(hash);
 }
 
-// What comes before the number that a text ends in, and the number, if it ends in one.
+// Splits the text into the number at its end, if there is one, and what precedes it.
 std::pair<std::string_view, std::optional<int64_t>> number_at_end(std::string_view text) {
   const size_t digits = text.find_last_not_of("0123456789") + 1;  // npos + 1 is 0
   const std::string number(text.substr(digits));
-  constexpr size_t kMostDigits = 9;  // so that what is counted on fits 64 bits
+  constexpr size_t kMostDigits = 9;  // counting on from such a number fits 64 bits
   if (number.empty() || number.size() > kMostDigits) return {text, std::nullopt};
   return {text.substr(0, digits), std::stoll(number)};
 }
@@ -304,7 +304,7 @@ std::string print_manifest(const Manifest& m) {
     return text;
   };
   Lines lines;
-  // More than enough: pages that stay untouched cost nothing, and the caller appends the code.
+  // More than enough: untouched pages cost nothing, and the caller appends the code.
   lines.reserve(2 * m.graph.size() + 256 * m.tensors.size() + 128 * m.calls.size());
   lines.add(0, "{" + line({"maco"}));
   lines.add(1, line({"name", "world", "target"}));

@@ -1,5 +1,5 @@
 // What kernel.cu says of itself in its `//@maco` comment lines: all that a host needs to bind and
-// launch it, and the graph it was compiled from, so that the file alone can be checked.
+// launch it, and the graph from which it was compiled, so that the file alone can be checked.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,11 @@
 
 #include "ir/dtype.h"
 #include "ir/expr.h"
+#include "ir/program.h"
 
 namespace maco::ir {
 
-/// Of the comment lines; a kernel of another one is refused.
+/// The version of the comment lines. A kernel of another version is refused.
 inline constexpr int kManifestVersion = 14;
 
 struct ManifestTensor {
@@ -35,8 +36,8 @@ struct ManifestValue {
 struct ManifestCall {
   std::string op, op_kind;  // names of the graph, for reports
 };
-/// A temporary that a user's kernel writes, on the CPU target: bytes before and behind it that no
-/// task touches.
+/// A temporary that a user's kernel writes, on the CPU target. No task touches the bytes right
+/// before and behind it.
 struct ManifestTemporary {
   std::string name;
   DType dtype = DType::F32;
@@ -44,39 +45,43 @@ struct ManifestTemporary {
   int64_t offset = 0;  // in the arena
   int64_t before = 0, behind = 0;
 };
-/// A matrix whose boxes a kernel copies: of a tensor, or at a place in the temporaries.
+/// A matrix of which a kernel copies boxes: a tensor, or a place in the temporaries.
 struct ManifestMap {
   int64_t tensor = -1;  // index into tensors; -1: temporaries
   int64_t offset = 0;   // bytes from there
   DType dtype = DType::F32;
   int64_t rows = 0, cols = 0, box_rows = 0, box_cols = 0;
-  int64_t run = 0;  // columns that boxes don't reach beyond, as ir::Load::Box says; 0: a row's
+  int64_t run = 0;  // columns that boxes don't cross, as for ir::Load::Box; 0: a row
   static constexpr int64_t kLine = 128, kMostRow = 2048;  // bytes of a row of a box
-  /// Whether rows are lines, whose chunks change places, as ir::Load::Box says.
+  /// Whether a box's rows are lines, whose chunks are swizzled as ir::Load::Box says.
   bool lines() const { return box_cols * size_of(dtype) == kLine; }
   friend bool operator==(const ManifestMap&, const ManifestMap&) = default;
 };
-/// A collective that a library carries out beside the kernel, between two words of Launch::handed.
+/// A collective that a library carries out beside the kernel. Two words of Launch::handed begin and
+/// end it.
 struct ManifestHanded {
-  int64_t number = 0;  // of its words
+  int64_t number = 0;  // its place in Launch::handed
   std::string op;
-  std::string kind;    // "allreduce", "allgather", "reduce_scatter", "alltoall", "broadcast",
-                       // "ring_shift"
-  std::string reduce;  // "sum", "avg", "max", "min"
-  int64_t peer = 0;    // broadcast: the root; ring_shift: how far it goes
+  CollectiveKind kind = CollectiveKind::AllReduce;  // to RingShift
+  Reduction reduce = Reduction::Sum;
+  int64_t peer = 0;  // broadcast: the root; ring_shift: how far it goes
   DType dtype = DType::F32;
-  // Operand and result: index into tensors, or -1 and bytes from where the temporaries begin.
+  // Operand and result: an index into tensors, or -1 and the byte offset in the temporaries.
   int64_t x = -1, x_offset = 0, y = -1, y_offset = 0;
-  // Of a block, or of the tensor where the kind has none: rows, if `value` < 0, else as many as
-  // that one of Launch::values says and at most `rows`; columns.
+  // Rows and columns of a block, or of the tensor where the kind has no blocks. With `value` < 0
+  // there are `rows` rows; else Launch::values[value] says how many, at most `rows`.
   int64_t rows = 1, value = -1, cols = 1;
-  bool x_blocks() const { return kind == "reduce_scatter" || kind == "alltoall"; }
-  bool y_blocks() const { return kind == "allgather" || kind == "alltoall"; }
+  bool x_blocks() const {
+    return kind == CollectiveKind::ReduceScatter || kind == CollectiveKind::AllToAll;
+  }
+  bool y_blocks() const {
+    return kind == CollectiveKind::AllGather || kind == CollectiveKind::AllToAll;
+  }
 };
 struct ManifestEvents {  // events [first, first of the next), for reports
   int64_t first = 0;
-  // Of the first. If it ends in a number, the others' names count on from it; if it ends in
-  // "4..7", they are "8..11" and so on.
+  // The name of the first event. If it ends in a number, the others' names count on from it; if it
+  // ends in "4..7", they are "8..11" and so on.
   std::string name;
 };
 /// The name of event `id`, nothing if the list doesn't say.
@@ -90,44 +95,45 @@ struct Manifest {
   int64_t world = 1;
   std::string target;
   int64_t ctas = 0;
-  // Threads of a CTA on a GPU; spare ones only complete a group that has registers.
+  // Threads of a CTA on a GPU. Spare threads only complete a group for which registers are divided.
   int64_t consumers = 0, loaders = 0, signallers = 0, spare = 0;
   int64_t shared_bytes = 0;             // dynamic shared memory of a CTA
   int64_t arena_bytes = 0;              // temporaries of a rank
   int64_t symmetric_bytes = 0;          // slots of a rank; the words of peer events follow them
   int64_t local_events = 0;             // u32 counters in the rank's private memory
   int64_t peer_events = 0;              // x world u32 words in symmetric memory, after the slots
-  int64_t packet_uses = 1;              // flags of a launch's packets; flags have 32 bits
-  std::string backend = "p2p";          // the graph's: of "nvshmem" is the symmetric memory
+  int64_t packet_uses = 1;              // how many flags a launch's packets use; flags have 32 bits
+  std::string backend = "p2p";          // the graph's backend, which allocates symmetric memory
   std::vector<ManifestTensor> tensors;  // the order of Launch::tensors
   std::vector<ManifestTemporary> temporaries;
   std::vector<ManifestMap> maps;  // the order of Launch::maps
   std::vector<ManifestRange> dims, scalars;
   std::vector<ManifestValue> values;  // Launch::values
-  // No task waits on its rank for one of a later call: reports find the cause of a stop by that.
+  // Tasks wait on their rank only for tasks of the same or earlier calls. With this, reports find
+  // the cause of a stopped launch.
   std::vector<ManifestCall> calls;
   std::vector<ManifestHanded> handed;  // in the order in which they are handed over
   std::vector<ManifestEvents> local_names, peer_names;
-  // command-line options that shaped the kernel, e.g. "--no-load-ahead"
+  // Command-line options that shaped the kernel, e.g. "--no-load-ahead".
   std::string options;
   std::string graph;      // DSL text
-  std::string code_hash;  // of the file's other lines, to notice edits; sixteen hex digits
-  /// The ir::text_hash of the Program that the code was made of: --check-access, which needs its
-  /// regions, compares.
+  std::string code_hash;  // of the file's other lines, to notice edits; 16 hex digits
+  /// The ir::text_hash of the Program from which the code was made. --check-access, which needs the
+  /// Program's regions, compares it.
   std::string program_hash;
   int64_t threads() const { return consumers + loaders + signallers + spare; }
 };
 
-/// The comment lines, each beginning with "//@maco ", with a sum of each key's value.
+/// The comment lines, each beginning with "//@maco ", with a checksum of each key's value.
 /// Deterministic.
 std::string print_manifest(const Manifest& manifest);
 struct ManifestResult {
   std::optional<Manifest> manifest;
-  // Why there is none: "no '//@maco' lines", "version 9 is newer than this program's 3", or a key
-  // that the code was compiled for is not what macoc wrote.
+  // Why there is no manifest: "no '//@maco' lines", "version 9 is newer than this program's 3", or
+  // a key for which the code was compiled has been edited.
   std::string error;
-  // The code does not have the recorded hash, or a key that the code doesn't depend on (names, the
-  // graph) is not what macoc wrote.
+  // Whether the code's hash is not the recorded one, or a key on which the code doesn't depend
+  // (names, the graph) has been edited.
   bool edited = false;
 };
 ManifestResult parse_manifest(std::string_view kernel_source);

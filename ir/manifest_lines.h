@@ -10,9 +10,9 @@
 namespace maco::ir {
 
 inline constexpr std::string_view kManifestPrefix = "//@maco ";
-inline constexpr std::string_view kBareManifestPrefix = "//@maco";  // trimmed, of an empty line
-/// The key that has a checksum of each other key. The code was compiled for the values of most
-/// keys: with another value it could write anywhere, so that edits must be found.
+inline constexpr std::string_view kBareManifestPrefix = "//@maco";  // an empty line after trimming
+/// The key with the checksums of all other keys. The code was compiled for the values of most keys:
+/// with another value it could write anywhere, so edits must be found.
 inline constexpr const char* kManifestSums = "sums";
 
 /// All other keys, in their order.

@@ -1,4 +1,5 @@
-// manifest_parse.cpp: reads the `//@maco` lines of a kernel, and tells whether somebody edited it.
+// manifest_parse.cpp: reads the `//@maco` lines of a kernel, and finds out whether somebody edited
+// it.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -111,7 +112,7 @@ DType dtype_of(const Json& item, const std::string& what) {
   return *known;
 }
 
-// Of a manifest whose tensors and arena are known.
+// Reads one map. The manifest's tensors and arena must have been read.
 ManifestMap map_of(const Json& item, const Manifest& m) {
   constexpr int64_t kMost = 1 << 30;
   ManifestMap map;
@@ -139,20 +140,21 @@ ManifestMap map_of(const Json& item, const Manifest& m) {
   return map;
 }
 
-// Of a manifest of which all is known that comes before it.
+// Reads one collective that is handed over. All that precedes it in the manifest must have been
+// read.
 ManifestHanded handed_of(const Json& item, const Manifest& m) {
   ManifestHanded h;
   h.op = text_of(item, "op");
   h.number = integer_of(item, "number", 0, kMaxCount);
-  h.kind = text_of(item, "kind");
-  h.reduce = text_of(item, "reduce");
-  const auto one_of = [&](const std::string& word, std::initializer_list<const char*> words) {
-    if (std::find(words.begin(), words.end(), word) == words.end())
-      fail(fmt::format("'{}' is handed over as the unknown '{}'", h.op, word));
+  // The value of an enum, up to `last`, that has the field's text as its name.
+  const auto one_of = [&](const char* field, auto last) {
+    const std::string word = text_of(item, field);
+    for (int i = 0; i <= static_cast<int>(last); ++i)
+      if (const auto value = static_cast<decltype(last)>(i); name(value) == word) return value;
+    fail(fmt::format("'{}' is handed over as the unknown '{}'", h.op, word));
   };
-  one_of(h.kind,
-         {"allreduce", "allgather", "reduce_scatter", "alltoall", "broadcast", "ring_shift"});
-  one_of(h.reduce, {"sum", "avg", "max", "min"});
+  h.kind = one_of("kind", CollectiveKind::RingShift);
+  h.reduce = one_of("reduce", Reduction::Min);
   h.peer = integer_of(item, "peer", 0, m.world - 1);
   h.dtype = dtype_of(item, "what is handed over");
   const auto tensors = static_cast<int64_t>(m.tensors.size());
@@ -259,7 +261,7 @@ Manifest manifest_of(const Json& root) {
   return m;
 }
 
-// Whether a key that may be edited was; fails if another was.
+// Whether a key that may be edited was edited. Fails if another key was.
 bool was_edited(const Json& root) {
   const std::vector<std::string> keys = manifest_keys();
   const std::set<std::string> known(keys.begin(), keys.end());

@@ -11,9 +11,9 @@
 
 namespace maco::ir {
 
-/// Caches where the names of a vector stand, so that a search takes constant time; names differ.
-/// The vector may change in any way between two searches: each answer is checked against it. To
-/// search for a name that isn't there takes linear time. Several threads may search at once. A copy
+/// Caches the places of the names in a vector, so that a search takes constant time. Names must
+/// differ. The vector may change in any way between two searches, as each answer is checked against
+/// it. A search for a missing name takes linear time. Several threads may search at once. A copy
 /// starts empty.
 class NameIndex {
  public:
@@ -49,7 +49,7 @@ class NameIndex {
 
   mutable std::mutex mutex_;
   mutable std::unordered_multimap<size_t, size_t> places_;  // by hash of the name
-  mutable size_t known_ = 0;                                // how many entities `places_` has
+  mutable size_t known_ = 0;                                // how many entities are in `places_`
 };
 
 }  // namespace maco::ir

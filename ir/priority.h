@@ -1,4 +1,4 @@
-// Which of several ready tasks goes first: an op's word, and that of its tasks.
+// The priority of an op's tasks: which of several ready tasks goes first.
 #pragma once
 
 #include <cstdint>

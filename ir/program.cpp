@@ -135,7 +135,7 @@ bool lies_in(const Region& a, const Region& b) {
          a.from == b.from && a.r0 >= b.r0 && a.r1 <= b.r1 && a.c0 >= b.c0 && a.c1 <= b.c1;
 }
 
-// Does `other` read what `task` reads of what their call loads?
+// Whether `other` reads the same parts as `task` of the operands that their call loads.
 bool reads_loaded(const Program& program, const Task& task, const Task& other) {
   const Call& call = program[task.call];
   const auto is_loaded = [&](const Access& a) {
@@ -180,7 +180,7 @@ std::string describe(const Program& program, TaskId task) {
   const Task& t = program[task];
   if (index(t.call) >= program.calls.size()) return fmt::format("task {}", index(task));
   const Call& call = program[t.call];
-  // An op may have several device functions: then its name alone doesn't say which task it is.
+  // An op may have several device functions; its name alone then doesn't identify a task.
   const bool several = std::any_of(program.calls.begin(), program.calls.end(), [&](const Call& c) {
     return c.op == call.op && c.function != call.function;
   });

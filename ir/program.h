@@ -31,8 +31,8 @@ enum class Stage : uint8_t { Tiled, Planned, Scheduled, Synced };
 std::string_view name(Stage stage);
 
 /// Input, Param, State, Output: a tensor of the caller's, private to its rank. Temp: in the rank's
-/// arena, private to it. Slot: in the rank's symmetric memory, where peers write; nothing but put
-/// tasks writes it and only its own rank reads it. Not a TensorKind: a graph has no slots, and its
+/// arena, private to the rank. Slot: in the rank's symmetric memory; only put tasks, of any rank,
+/// write it, and only its own rank reads it. This is not TensorKind: a graph has no slots, and its
 /// scalars are no buffers here.
 enum class BufferKind : uint8_t { Input, Param, State, Output, Temp, Slot };
 std::string_view name(BufferKind kind);
@@ -50,20 +50,20 @@ struct Buffer {
   std::string tensor;  // the graph's tensor, or "" for slots and internal buffers
   /// Slot only: how many copies launches use in turn (launch e uses copy e mod rotation).
   int64_t rotation = 1;
-  /// LL packets, which take twice the bytes. Of slots every 4 bytes of payload are followed by 4
-  /// bytes of flag, which tells the launch and `use`; of temporaries each element, of 2 or 4 bytes,
-  /// by as many. Regions count elements of payload. A temporary with packets has the same rows in
-  /// each launch and shares its bytes with nothing: so what isn't written yet has the flag of the
-  /// launch before.
+  /// The buffer holds packets, which take twice the bytes. In slots each 4 bytes of payload are
+  /// followed by a 4-byte flag, which identifies the launch and `use`. In temporaries each element,
+  /// of 2 or 4 bytes, is followed by a flag of its size. Regions count elements of payload. A
+  /// temporary with packets has the same rows in each launch and shares its bytes with no other
+  /// buffer, so that what isn't written yet has the flag of the previous launch.
   bool packets = false;
-  /// Packets of the rank's own tasks. Whoever reads them polls, and needs no other order.
+  /// Whether the packets are between tasks of one rank. Their readers poll and need no other order.
   bool own_packets() const { return packets && kind == BufferKind::Temp; }
-  /// Slot with packets only: its number among those that lie in the same place, which a launch uses
-  /// one after the other; no two have the same.
+  /// Only for slots with packets: the slot's number among those in the same place, which a launch
+  /// uses one after the other. No two of them have the same number.
   int64_t use = 0;
-  /// Slot with packets only: what travels outside of the kernel, by a library that the kernel hands
-  /// a collective over to. It has a place like any slot, so that the same is proved of it, but
-  /// behind symmetric memory, where there is none.
+  /// Only for slots with packets: the slot stands for data that a library carries outside of the
+  /// kernel, after the kernel has handed a collective over. It has a place like any slot, so that
+  /// the same is proved of it; the place is behind symmetric memory and has no memory.
   bool wire = false;
   /// Planned: byte offset in the arena of temporaries (Temp) or in symmetric memory (Slot). Always
   /// a multiple of 256.
@@ -78,7 +78,7 @@ struct Buffer {
   friend bool operator==(const Buffer&, const Buffer&) = default;
 };
 
-/// Names ranks relative to the one that runs the task, or absolutely.
+/// Names ranks, either relative to the rank that runs the task or absolutely.
 struct RankRef {
   enum class Kind : uint8_t { Self, Others, All, Rank, Shift };
   Kind kind = Kind::Self;
@@ -93,28 +93,27 @@ struct RankRef {
 /// The ranks that `ref` means for a task running on `rank`, ascending.
 std::vector<int> resolve(RankRef ref, int rank, int world);
 
-/// A run of rows that a region's rows are counted from: block `ref` of blocks of `rows` rows each,
-/// the index of a block being a rank's number. Where only the launch knows how many rows a block
-/// has, they are Program::values[*value] (and `rows` is 0), and the region ends where its block
-/// does.
+/// A run of rows from which a region's rows are counted: block `ref` of a buffer in blocks of
+/// `rows` rows. A block's index is a rank's number. Where only the launch knows a block's rows,
+/// they are Program::values[*value] and `rows` is 0; the region then ends where its block does.
 struct Block {
   RankRef ref{};
   int64_t rows = 0;
   std::optional<uint32_t> value{};
   /// False for a region whose rows are counted from row 0.
   bool any() const { return rows != 0 || value.has_value(); }
-  /// Whether it is another block on another rank.
+  /// Whether different ranks mean different blocks.
   bool moves() const {
     return any() && (ref.kind == RankRef::Kind::Self || ref.kind == RankRef::Kind::Shift);
   }
   friend bool operator==(const Block&, const Block&) = default;
 };
 
-/// Elements of a buffer: rows [r0, r1) by columns [c0, c1) when it is seen as a matrix with `pitch`
-/// elements a row. Rows are counted from those of `block`; a block of several ranks (others, all)
-/// means the region in each of these blocks. `where`: on which ranks the buffer lies. `from`: rows
-/// are counted from row Program::values[*from], which only the launch knows. States alone have such
-/// regions, which have no block and are read or may be written.
+/// Elements of a buffer: rows [r0, r1) by columns [c0, c1) of the buffer seen as a matrix with
+/// `pitch` elements a row. Rows are counted from those of `block`. A block of several ranks
+/// (others, all) means the region in each of these blocks. `where`: the ranks on which the buffer
+/// lies. `from`: rows are counted from row Program::values[*from], which only the launch knows.
+/// Only states have such regions; these have no block and are Read or MayWrite.
 struct Region {
   BufferId buffer{};
   int64_t pitch = 1;
@@ -154,14 +153,15 @@ struct Value {
   friend bool operator==(const Value&, const Value&) = default;
 };
 
-/// One compile-time parameter of a device function. Codegen writes `static constexpr` members
-/// (int64_t, double, bool; Word, an enumerator), type aliases (DType; ValueRef as Const<n> or
-/// Value<i>), a function that looks a number up (Table), or what computes an element (BodyParam).
+/// One compile-time parameter of a device function. Codegen writes it as a `static constexpr`
+/// member (int64_t, double, bool; Word, an enumerator), a type alias (DType; ValueRef as Const<n>
+/// or Value<i>), a function that looks a number up (Table), or code that computes an element
+/// (BodyParam).
 struct ValueRef {
   std::variant<int64_t, uint32_t> v;  // a constant, or an index into Program::values
   friend bool operator==(const ValueRef&, const ValueRef&) = default;
 };
-/// One of the words that the function's parameter may be (compiler/functions).
+/// One of the words that the function's parameter allows (compiler/functions).
 struct Word {
   std::string text;
   friend bool operator==(const Word&, const Word&) = default;
@@ -179,12 +179,13 @@ struct Param {
 enum class Reduction : uint8_t { Sum, Avg, Max, Min };
 std::string_view name(Reduction reduction);
 
-/// What each task of a call moves. `from` and `to` are indices into Task::accesses: element k of
-/// what is read, row by row, becomes element k of everything that is written.
-/// Reduce: the sum (maximum, ...) of element k of all that is read, where a region in the blocks of
-/// several ranks counts once for each. Clear: everything that is written becomes zero. Where dims
-/// cut rows, all regions of a transfer are cut alike. Collectives are proved right by following
-/// transfers through all tasks that declare some.
+/// What each task of a call moves. `from` and `to` are indices into Task::accesses.
+/// Copy: element k of the source, row by row, becomes element k of everything that is written.
+/// Reduce: everything that is written gets the sum (maximum, ...) of element k of all that is read.
+/// A region in the blocks of several ranks counts once for each block.
+/// Clear: everything that is written becomes zero.
+/// Where dims cut rows, all regions of a transfer are cut alike. The verifier proves collectives by
+/// following the transfers through all tasks that declare some.
 struct Transfer {
   enum class Kind : uint8_t { Copy, Reduce, Clear };
   Kind kind = Kind::Copy;
@@ -193,34 +194,35 @@ struct Transfer {
   friend bool operator==(const Transfer&, const Transfer&) = default;
 };
 
-/// An operand that reaches the tasks of a call through a ring of shared-memory pages, which a
-/// loader of the CTA fills. A ring is first in, first out: the loader serves the tasks of a stream
-/// in its order, and their consumers take the pages in theirs.
+/// An operand that reaches the tasks of a call through a ring of shared-memory pages, which the
+/// CTA's loader fills. A ring is first in, first out: the loader serves the tasks of a stream in
+/// order, and the consumers take the pages in the same order.
 struct Load {
   static constexpr int64_t kLine = 128, kMostBoxRow = 2048;  // bytes of a box's row
-  // What pages begin on where boxes come as lines: chunks change places within eight of them.
+  // The alignment of pages whose boxes come as lines: chunks are swizzled within eight lines.
   static constexpr int64_t kLinesAlignment = 8 * kLine;
-  /// Copies of boxes of an operand, seen as a matrix of `pitch` columns, through a tensor map; what
-  /// lies beyond the matrix comes as zeros. A box with rows of 128 bytes comes as lines, whose
-  /// chunks of 16 bytes change places (runtime/device/tensor_cores.cuh); one with longer rows, of
-  /// up to kMostBoxRow bytes, comes row by row. Where the matrix's rows consist of runs of `run`
-  /// columns, a box of lines has columns of one run, and zeros for what lies beyond that.
+  /// Copies of boxes through a tensor map, from an operand seen as a matrix of `pitch` columns.
+  /// What lies beyond the matrix comes as zeros. A box with rows of 128 bytes comes as lines, whose
+  /// 16-byte chunks are swizzled (runtime/device/tensor_cores.cuh). A box with longer rows, of up
+  /// to kMostBoxRow bytes, comes row by row. Where the matrix's rows consist of runs of `run`
+  /// columns, a box of lines has columns of one run, and zeros for what lies beyond that run.
   struct Box {
     int64_t rows = 0, cols = 0, pitch = 0, run = 0;  // run 0: a row
     friend bool operator==(const Box&, const Box&) = default;
   };
   uint32_t operand = 0;    // index into Call::operands
   uint32_t ring = 0;       // of the CTA's rings (Resources)
-  int64_t pages = 1;       // that a task holds at a time, at most
-  int64_t page_bytes = 0;  // that it fills of a page, at most
+  int64_t pages = 1;       // the most that a task holds at a time
+  int64_t page_bytes = 0;  // the most that it fills of a page
   std::optional<Box> box;  // none: rows and elements, as the function likes
-  /// The loader may run ahead of the task's waits; else it comes behind them.
+  /// Whether the loader may run ahead of the task's waits; else it loads after them.
   bool ahead = false;
   friend bool operator==(const Load&, const Load&) = default;
 };
 
 /// A use of a device function by an op of the graph: maco::ops::<function> with these parameters on
-/// these buffers. Calls with equal function and params share one task kind in the emitted code.
+/// these buffers. Calls with equal function and parameters share one kind of task in the emitted
+/// code.
 struct Call {
   std::string op;        // name of the graph's op
   std::string op_kind;   // "matmul"
@@ -246,25 +248,16 @@ enum class CollectiveKind : uint8_t {
 };
 inline constexpr size_t kCollectiveKinds = 9;
 std::string_view name(CollectiveKind kind);
-/// What the calls of op `op` together have to deliver, as the verifier proves. For ranks r and s:
-///   allreduce       out[r] = the reduction of in[s] over all s
-///   reduce_scatter  out[r] = the reduction of block r of in[s] over all s
-///   allgather       block s of out[r] = in[s]
-///   alltoall        block s of out[r] = block r of in[s]
-///   broadcast       out[r] = in[peer]
-///   ring_shift      out[r] = in[(r - peer) mod world]
-///   barrier         no buffers: its last task on any rank comes after its first on every other
-///   message         out[r] = in[(r - peer) mod world], as op `sender` found it
-///   zeros           out[r] = 0
-/// The last two are for ranks r of `ranks` only: an op has several, of all ranks together.
+/// message and zeros are for ranks r of `ranks` only: an op has several of them, which together
+/// cover all ranks.
 struct Collective {
   std::string op;
   CollectiveKind kind = CollectiveKind::Barrier;
-  BufferId in{}, out{};               // not of a barrier; zeros: `in` is `out`
+  BufferId in{}, out{};               // unset for a barrier; zeros: `in` is `out`
   Reduction reduce = Reduction::Sum;  // of allreduce and reduce_scatter
-  int64_t peer = 0;                   // broadcast: the root; ring_shift: by; message: how far
-  std::string sender{};               // of a message; else who sends `in` for the op, if not it
-  uint64_t ranks = ~uint64_t{0};      // bit r: what it says of rank r
+  int64_t peer = 0;                   // broadcast: the root; ring_shift, message: the distance
+  std::string sender{};               // message: the sending op; others: the op that sends `in`
+  uint64_t ranks = ~uint64_t{0};      // bit r: whether it says something of rank r
   bool of_some() const { return kind == CollectiveKind::Message || kind == CollectiveKind::Zeros; }
   friend bool operator==(const Collective&, const Collective&) = default;
 };
@@ -274,41 +267,43 @@ std::string_view name(Role role);
 
 enum class EventKind : uint8_t {
   Local,  // a counter in the rank's memory: `count` arrivals a launch, at gpu scope
-  // one word per source rank on the waiting rank, in symmetric memory: the source's task stores the
-  // epoch, at sys scope
+  // One word for each source rank, in the waiting rank's symmetric memory. The source's task stores
+  // the epoch, at sys scope.
   Peer,
-  // no word of its own: the flag is inside the data (slots with `packets`), and the reading task
-  // polls it
+  // No word of its own: the flag is inside the data (slots with `packets`), and the reading task
+  // polls it.
   Packet,
-  // a counter as of Local, but relaxed: it says when temporaries with packets are worth a look. It
-  // orders nothing; what the tasks that signal have sent is seen by its flags alone
+  // A counter like Local, but relaxed. It says when it is worth looking at temporaries with
+  // packets, and orders nothing: only the packets' flags show that the signalling tasks' data is
+  // there.
   Hint,
 };
 std::string_view name(EventKind kind);
-/// A counter in the rank's memory, that counts all of its signals.
+/// Whether the event is a counter in the rank's memory, which counts all of its signals.
 constexpr bool is_counter(EventKind kind) {
   return kind == EventKind::Local || kind == EventKind::Hint;
 }
-/// What its signals tell of comes in packets, which may be there before and after a signal.
+/// Whether the data that the event's signals announce comes in packets, which may arrive before or
+/// after a signal.
 constexpr bool is_about_packets(EventKind kind) {
   return kind == EventKind::Packet || kind == EventKind::Hint;
 }
-/// For which threads a release and its acquire order memory: those of the GPU, or those of all GPUs
-/// and of the host.
+/// The threads for which a release and its acquire order memory: those of the GPU, or those of all
+/// GPUs and of the host.
 enum class Scope : uint8_t { Gpu, Sys };
 std::string_view name(Scope scope);
 struct Event {
   std::string name;
   EventKind kind = EventKind::Local;
-  uint32_t count = 1;  // counters: signals a launch on each rank; others: 1 from each source
-  /// Of its signals and waits; unset: what the kind needs, which is Gpu for Local and Sys for the
-  /// others.
+  uint32_t count = 1;  // counters: signals a launch on each rank; others: 1 a source
+  /// The scope of its signals and waits. Unset: what the kind needs, which is Gpu for Local and Sys
+  /// for the others.
   std::optional<Scope> scope{};
   Scope reach() const { return scope.value_or(is_counter(kind) ? Scope::Gpu : Scope::Sys); }
   friend bool operator==(const Event&, const Event&) = default;
 };
-/// The task starts when `event` has its full count of launch (e - lag), e being this launch; for
-/// Peer and Packet, from all of `from`.
+/// The task starts when `event` has its full count of launch (e - lag), e being this launch. Peer
+/// and Packet events need it from all of `from`.
 struct Wait {
   EventId event{};
   RankRef from;
@@ -316,8 +311,8 @@ struct Wait {
   bool relaxed = false;  // without an acquire: what the signalling task wrote may not be visible
   friend bool operator==(const Wait&, const Wait&) = default;
 };
-/// When the task has ended, adds one to a counter, or stores the epoch into a Peer event's word
-/// on all of `to`.
+/// When the task has ended, it adds one to a counter, or stores the epoch into a Peer event's word
+/// on all ranks of `to`.
 struct Signal {
   EventId event{};
   RankRef to;
@@ -325,8 +320,8 @@ struct Signal {
   friend bool operator==(const Signal&, const Signal&) = default;
 };
 
-/// What one CTA runs to completion: tile `tile` of a call. On a rank that `ranks` excludes the task
-/// does nothing but signal its Local events, so that counts don't depend on the rank.
+/// What one CTA runs to completion: tile `tile` of a call. On a rank that `ranks` excludes, the
+/// task does nothing but signal its Local events, so that counts don't depend on the rank.
 struct Task {
   CallId call{};
   uint32_t tile = 0;
@@ -334,23 +329,23 @@ struct Task {
   Priority priority = Priority::Normal;
   uint64_t ranks = ~uint64_t{0};  // bit r: runs on rank r (world <= 64)
   std::vector<Access> accesses;
-  /// Tasks of the same rank that must have ended before this one starts although no data says so
-  /// (`after`, phases, overlap, regions, barriers): the ops of these calls. insert-sync makes waits
-  /// of them; the verifier holds a synced Program against them.
+  /// The calls of ops whose tasks on the same rank must have ended before this one starts, although
+  /// no data requires it (`after`, phases, overlap, regions, barriers). insert-sync turns them into
+  /// waits; the verifier checks a synced Program against them.
   std::vector<CallId> after;
   std::vector<Wait> waits;
   std::vector<Signal> signals;
   int32_t sm = -1;     // scheduled: the CTA
   int32_t place = -1;  // scheduled: position in the CTA's stream, from 0 without gaps
-  /// Scheduled: works on one thing together with its mate on the CTA's neighbour, so that neither
-  /// ends before the other has begun. CTAs 2k and 2k + 1 are neighbours; the n-th mated tasks of
-  /// both are mates.
+  /// Scheduled: the task works together with its mate on the neighbouring CTA, so that neither ends
+  /// before the other has begun. CTAs 2k and 2k + 1 are neighbours; the n-th mated tasks of both
+  /// are mates.
   bool mated = false;
   friend bool operator==(const Task&, const Task&) = default;
 };
 
-/// CTAs [begin, end) have this role: what a graph's RoleRange says of SMs. `ops`: the kinds of ops
-/// that run there, empty for all.
+/// CTAs [begin, end) have this role, as a graph's RoleRange says of SMs. `ops`: the kinds of ops
+/// that run there; empty: all.
 struct CtaRange {
   Role role = Role::Compute;
   int32_t begin = 0, end = 0;
@@ -358,15 +353,17 @@ struct CtaRange {
   friend bool operator==(const CtaRange&, const CtaRange&) = default;
 };
 
-/// The shape of a CTA, and what it uses of its SM, which runs no other.
+/// The shape of a CTA, and what it uses of its SM, which runs no other CTA.
 struct Resources {
   int32_t consumers = 0;   // threads that run tasks
   int32_t loaders = 0;     // threads behind them, which fill pages
-  int32_t signallers = 0;  // threads behind those, which signal what consumers did; 0: these do
+  int32_t signallers = 0;  // threads behind those, which signal for the consumers; 0: none
   int32_t registers = 0;   // of a thread, at most
-  // Threads that leave at once: they complete a group of kRegisterGroup, which divides registers.
+  // Threads that exit at once. They complete a group of kRegisterGroup threads, the unit in which
+  // registers are divided.
   int32_t spare = 0;
-  // Of a consumer, and of any other thread, once its role has begun; 0: `registers`, undivided.
+  // Registers of a consumer thread, and of any other thread, once its role has begun. 0:
+  // `registers`, undivided.
   int32_t consumer_registers = 0, loader_registers = 0;
   int64_t head_bytes = 0;     // shared memory for the CTA's own state
   int64_t scratch_bytes = 0;  // shared memory for the running task
@@ -375,8 +372,8 @@ struct Resources {
   static constexpr int32_t kRegisterGroup = 128;
   int32_t threads() const { return consumers + loaders + signallers + spare; }
   bool divides_registers() const { return consumer_registers != 0 || loader_registers != 0; }
-  /// Tasks that the signallers prepare ahead of the consumers, in a head of so many bytes at least.
-  /// Beside a ring they are as few as leave it another page.
+  /// How many tasks the signallers prepare ahead of the consumers, which takes a head of at least
+  /// kPreparedHeadBytes. Beside a ring there are fewer, so that another page fits.
   static constexpr int64_t kPreparedHeadBytes = 3072;
   int32_t prepared() const { return signallers == 0 ? 0 : loaders > 0 ? 3 : 4; }
   int64_t shared_bytes() const { return head_bytes + scratch_bytes + pages * page_bytes; }
@@ -388,7 +385,8 @@ struct Limits {
   int32_t threads = 0;       // of a CTA
   int32_t registers = 0;     // of an SM
   int64_t shared_bytes = 0;  // of a CTA
-  /// Symmetric memory of a rank: what the graph's `comm_buffer_bytes` allows. Unset: no limit.
+  /// Symmetric memory of a rank, in bytes, that the graph's `comm_buffer_bytes` allows. Unset: no
+  /// limit.
   std::optional<int64_t> symmetric_bytes{};
   Loc symmetric_loc{};  // where that is said
   friend bool operator==(const Limits&, const Limits&) = default;
@@ -413,8 +411,8 @@ struct Program {
   std::vector<Event> events;
   int64_t arena_bytes = 0;      // planned: temporaries of a rank
   int64_t symmetric_bytes = 0;  // planned: slots of a rank, all rotations
-  /// The graph whose ops were cut into these tasks, as DSL text; "" if somebody wrote the Program
-  /// without one. It says what the calls have to compute.
+  /// The DSL text of the graph whose ops were cut into these tasks; "" if somebody wrote the
+  /// Program without a graph. It says what the calls have to compute.
   std::string graph;
   friend bool operator==(const Program&, const Program&) = default;
 
@@ -422,11 +420,11 @@ struct Program {
   std::optional<Interval> range_of(std::string_view name) const;
   /// As Graph::typical_of.
   std::optional<int64_t> typical_of(std::string_view name) const;
-  /// How many flags the packets of a launch have: one more than the largest Buffer::use.
+  /// How many flags the packets of a launch use: one more than the largest Buffer::use.
   int64_t packet_uses() const;
-  /// Planned: where symmetric memory and the places of wires behind it end.
+  /// Planned: where symmetric memory ends, together with the places of wires behind it.
   int64_t slots_end() const;
-  /// Planned: bytes at the arena's beginning in which all temporaries with packets lie.
+  /// Planned: the arena's first bytes, in which all temporaries with packets lie.
   int64_t packet_bytes() const;
 
   Buffer& operator[](BufferId id) { return buffers[index(id)]; }
@@ -439,19 +437,20 @@ struct Program {
   const Event& operator[](EventId id) const { return events[index(id)]; }
 };
 
-/// The rows that the region's block, or `from`, adds to its row numbers in a task of `rank`: the
-/// least and the most, over all blocks that it names and all values at launch. Others counts as
-/// all: a rank's own block lies between those of others, and passes ask for a rank that stands for
-/// all.
+/// What the region's block, or `from`, adds to its row numbers in a task of `rank`: the least and
+/// the most, over all blocks that the region names and all values at launch. Others counts as all
+/// ranks: a rank's own block lies between those of others, and passes ask for a rank that stands
+/// for all.
 Interval shift_of(const Program& program, const Region& region, int rank);
 
 /// The streams of a scheduled Program: for each CTA its tasks in order.
 std::vector<std::vector<TaskId>> streams(const Program& program);
 
-/// May two tasks be mates: of one call, on the same ranks, and reading the same of what it loads?
-/// Then what is proved of the reads of one holds of what the other reads for it.
+/// Whether two tasks may be mates: they must be of one call, run on the same ranks, and read the
+/// same parts of the operands that the call loads. Then a proof about one task's reads also holds
+/// for what the other reads for it.
 bool may_be_mates(const Program& program, const Task& one, const Task& other);
-/// Of a scheduled Program, by task: its mate, or nothing where it isn't mated or has none.
+/// For each task of a scheduled Program: its mate; nothing where it isn't mated or has none.
 std::vector<std::optional<TaskId>> find_mates(const Program& program);
 
 /// "matmul 'down' tile 3": how reports name a task; "allreduce 'y' (put) tile 0" where the op has

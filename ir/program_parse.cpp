@@ -37,12 +37,12 @@ class Parser : private TextCursor {
   }
   size_t column(size_t at) const { return static_cast<size_t>(loc(at, 1).column); }
   void recover() {
-    // The error may lie on the next line already, where something was missing at the end of this
+    // The error may already lie on the next line, where something was missing at the end of this
     // one.
     if (at_entity() && at_ != entity_at_) return;
     while (at_ < text_.size()) {
       at_ = std::min(text_.find('\n', at_), text_.size());
-      // A line that is indented deeper continues what was wrong.
+      // A line that is indented deeper belongs to the faulty entity.
       if (peek() == '}' || at_entity() || column(at_) <= column(entity_at_)) return;
     }
   }
@@ -57,7 +57,8 @@ class Parser : private TextCursor {
       if (!fresh) at->second = kSeveral;
     }
   };
-  /// NAME or #N. An unknown one is reported and read as 0: the line is still checked to its end.
+  /// NAME or #N. An unknown reference is reported and read as 0, so that the line is checked to its
+  /// end.
   template <class Id>
   bool reference(Id& id, const Names& names, size_t count, std::string_view kind) {
     const size_t start = (skip(), at_);
@@ -106,7 +107,7 @@ class Parser : private TextCursor {
     at_ += label.size();
     return true;
   }
-  /// In hexadecimal behind 0x, else in decimal.
+  /// A number: hexadecimal behind 0x, else decimal.
   bool bits(uint64_t& result) {
     skip();
     const bool hex = text_.substr(at_, 2) == "0x";
@@ -129,7 +130,7 @@ class Parser : private TextCursor {
   };
   static const Entity kEntities[11];
 
-  /// What follows the Program: its graph, in a language that is read elsewhere.
+  /// Skips the graph behind the Program; its language is parsed elsewhere.
   void graph() {
     if (at_end()) return;
     if (peek_word() != "graph" && peek_word() != "collective") {
@@ -271,7 +272,7 @@ class Parser : private TextCursor {
     const std::string_view word = peek_word();
     auto& v = result.value;
     if (word.empty()) {
-      // An integer unless something follows that only a floating-point number has.
+      // An integer, unless a character of a floating-point number follows.
       const char* begin = text_.data() + at_;
       const char* end = text_.data() + text_.size();
       int64_t integer = 0;

@@ -1,5 +1,5 @@
-// Prints ir::Program: one line an entity, names where they say which one is meant and '#index'
-// where they don't.
+// Prints ir::Program: one line an entity. An entity is referred to by its name if that is unique,
+// else by '#index'.
 #include <charconv>
 #include <cmath>
 #include <unordered_map>
@@ -18,7 +18,7 @@ class Printer {
   }
 
   std::string run() {
-    // Tasks make nearly all of the text; their lines are 150 to 250 bytes.
+    // Tasks make nearly all of the text; their lines have 150 to 250 bytes.
     out_.reserve(256 * (p_.tasks.size() + p_.calls.size()) + 4096);
     put("program ");
     put_name(p_.name);

@@ -47,17 +47,18 @@ inline constexpr std::string_view kReservedWords[] = {
     "limits", "loads",  "may",  "moves",      "program", "read",  "relaxed", "roles",
     "scalar", "signal", "task", "to",         "uses",    "value", "wait",    "write"};
 
-/// Does `word` begin an entity or clause? Such a name needs quotes.
+/// Whether `word` begins an entity or clause. Such a name needs quotes.
 inline bool is_reserved(std::string_view word) {
   return std::find(std::begin(kReservedWords), std::end(kReservedWords), word) !=
          std::end(kReservedWords);
 }
 
-/// Words that begin or are another value of a parameter. Such a word is written `word "..."`.
+/// Words that begin a parameter's value or are one. A parameter of type Word that reads like one of
+/// these is written `word "..."`.
 inline constexpr std::string_view kParamWords[] = {"true",  "false", "inf",  "nan", "const",
                                                    "value", "table", "body", "word"};
 
-/// Bytes that a plain word begins with, and that follow.
+/// The bytes with which a plain word may begin, and with which it may go on.
 constexpr bool is_word_start(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
 }
@@ -65,7 +66,7 @@ constexpr bool is_word_char(char c) {
   return is_word_start(c) || (c >= '0' && c <= '9') || c == '.';
 }
 
-/// Can `text` stand without quotes?
+/// Whether `text` can stand without quotes.
 inline bool is_plain_name(std::string_view text) {
   if (text.empty() || !is_word_start(text[0])) return false;
   for (char c : text)
@@ -97,7 +98,7 @@ inline void append_quoted(std::string& out, std::string_view text) {
   out += '"';
 }
 
-/// Appends `text` as the parser reads a name back: plain if it can, else in quotes.
+/// Appends `text` so that the parser reads it as a name: plain if possible, else in quotes.
 inline void append_name(std::string& out, std::string_view text) {
   if (is_plain_name(text)) {
     out += text;

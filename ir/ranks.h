@@ -7,7 +7,7 @@ namespace maco::ir {
 
 inline constexpr int64_t kMaxWorld = 64;
 
-/// All of so many ranks.
+/// The set of all ranks of a world.
 constexpr uint64_t all_ranks(int64_t world) {
   return world >= kMaxWorld ? ~uint64_t{0} : (uint64_t{1} << world) - 1;
 }

@@ -14,17 +14,17 @@
 
 namespace maco::ir {
 
-/// May be used by several threads at once. What find() returned stays valid: nothing is ever
-/// removed or changed.
+/// A table of entities that several threads may use at once. What find() returned stays valid:
+/// nothing is ever removed or changed.
 template <class Entity>
 class Registry {
  public:
-  /// What an entity is found by: a member, or a function of it.
+  /// Returns the name by which an entity is found.
   using Name = std::function<std::string(const Entity&)>;
   Registry(Name name, const std::vector<Entity>& built_in) : name_(std::move(name)) {
     for (const Entity& e : built_in) MACO_CHECK(add(e), name_(e));
   }
-  /// False, and nothing changes, if there is one of that name.
+  /// Adds the entity. Returns false and changes nothing if the name is taken.
   bool add(Entity entity) {
     const std::unique_lock lock(mutex_);
     const auto [it, fresh] = by_name_.try_emplace(name_(entity), nullptr);
@@ -39,7 +39,7 @@ class Registry {
     const auto it = by_name_.find(name);
     return it == by_name_.end() ? nullptr : it->second;
   }
-  /// The built-in ones, then the others in the order of registration.
+  /// The built-in entities, then the others in the order of registration.
   std::vector<Entity> all() const {
     const std::shared_lock lock(mutex_);
     return {entities_.begin(), entities_.end()};

@@ -23,7 +23,7 @@ constexpr std::pair<DType, std::string_view> kNames[] = {
     {DType::F8E4M3, "F8_E4M3"}, {DType::F8E5M2, "F8_E5M2"}, {DType::I32, "I32"},
     {DType::U8, "U8"}};
 
-// Bytes of an element, of types that MACO lacks too; 0 if the name is not known.
+// Bytes of an element, also for types that MACO lacks; 0 if the name is not known.
 uint64_t bytes_of(std::string_view dtype) {
   constexpr std::pair<std::string_view, uint64_t> sizes[] = {
       {"BOOL", 1}, {"U8", 1},  {"I8", 1},  {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"F8_E8M0", 1},
@@ -34,8 +34,8 @@ uint64_t bytes_of(std::string_view dtype) {
   return 0;
 }
 
-// Follows the header's JSON for the names that it gives tensors. (A callback of the parser's would
-// do, but for each object that ends it looks at all members of the one around it.)
+// Collects the names of tensors from the header's JSON. (The parser's own callback would do, but at
+// the end of each object it visits all members of the enclosing one.)
 class Names : public nlohmann::json_sax<nlohmann::json> {
  public:
   std::string twice;  // the last name that was there already
@@ -70,7 +70,7 @@ std::string named_twice(const std::string& header) {
   return names.twice;
 }
 
-// One member of the header; a message on failure.
+// Parses one member of the header. Returns a message on failure.
 std::string parse_entry(const nlohmann::json& value, SafetensorsEntry& e) {
   const auto missing = [&](const char* key) { return !value.contains(key); };
   if (!value.is_object() || missing("dtype") || missing("shape") || missing("data_offsets"))
@@ -103,7 +103,8 @@ std::string parse_entry(const nlohmann::json& value, SafetensorsEntry& e) {
   return "";
 }
 
-// Whether the tensors follow each other through all `size` bytes; a message if they don't.
+// Checks that the tensors follow each other through all `size` bytes. Returns a message if they
+// don't.
 std::string wrong_places(const std::vector<SafetensorsEntry>& entries, uint64_t size) {
   uint64_t end = 0;
   for (const SafetensorsEntry& e : entries) {
@@ -167,9 +168,9 @@ std::string SafetensorsFile::read(uint64_t offset, void* to, size_t bytes) const
   return "";
 }
 
-// What is wrong with the file, without its name.
+// Reads the header. Returns what is wrong with the file, without its name.
 std::string SafetensorsFile::read_header() {
-  descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // as to pipes
+  descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // not to block on pipes
   struct stat info{};
   if (descriptor_ < 0 || fstat(descriptor_, &info) != 0)
     return fmt::format("cannot be opened: {}", std::strerror(errno));

@@ -30,19 +30,19 @@ class SafetensorsFile {
   SafetensorsFile(SafetensorsFile&& other) noexcept;
   SafetensorsFile& operator=(SafetensorsFile&& other) noexcept;
 
-  /// Reads and checks the header: its length and syntax, that every tensor lies within the file
-  /// with the size that shape and dtype give, that no two overlap and no bytes are left over. A
-  /// dtype that MACO lacks is no error here. "", or "path: why".
+  /// Opens the file, reads its header and checks its length and syntax. Every tensor must lie
+  /// within the file and have the size that its shape and dtype give. No two may overlap, and no
+  /// bytes may be left over. A dtype that MACO lacks is no error here. Returns "", or "path: why".
   std::string open(const std::string& path);
   const std::string& path() const { return path_; }
-  /// Of the whole file, and of what is ahead of the tensors' bytes.
+  /// The bytes of the whole file, and where the tensors' bytes begin.
   uint64_t bytes() const { return bytes_; }
   uint64_t data_begin() const { return data_begin_; }
-  /// In the order of their bytes.
+  /// The tensors in the order of their bytes.
   const std::vector<SafetensorsEntry>& entries() const { return entries_; }
   const SafetensorsEntry* find(std::string_view name) const;
-  /// Reads `bytes` bytes from byte `offset` of the file on: "", or "path: why". From any number of
-  /// threads at once.
+  /// Reads `bytes` bytes from byte `offset` of the file. Returns "", or "path: why". Any number of
+  /// threads may read at once.
   std::string read(uint64_t offset, void* to, size_t bytes) const;
 
  private:
@@ -55,7 +55,7 @@ class SafetensorsFile {
   std::map<std::string, size_t, std::less<>> by_name_;
 };
 
-/// "BF16" for bf16, and back.
+/// Converts bf16 to "BF16", and back.
 std::string_view safetensors_name(DType type);
 std::optional<DType> dtype_from_safetensors(std::string_view name);
 

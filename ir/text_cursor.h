@@ -21,7 +21,8 @@ namespace maco::ir {
 /// into `diagnostics`.
 class TextCursor {
  protected:
-  /// So many errors of one text are enough: a file of another format would give one a line.
+  /// After so many errors in one text the parser stops: a file of another format would give one a
+  /// line.
   static constexpr int kMaxErrors = 100;
 
   TextCursor(int32_t file, Diagnostics& diagnostics)
@@ -74,7 +75,7 @@ class TextCursor {
     at_ += word.size();
     return true;
   }
-  /// `key=`, as of a field.
+  /// Consumes `key=`, the begin of a field.
   bool accept_key(std::string_view key) {
     if (peek_word() != key) return false;
     const size_t start = at_;
@@ -129,7 +130,7 @@ class TextCursor {
   bool field(std::string_view key, Int& value) {
     return (accept_key(key) || expected(fmt::format("'{}='", key))) && number(value);
   }
-  /// A field that may be absent; false if it is there and wrong.
+  /// A field that may be absent. Returns false if it is present and wrong.
   template <class Int>
   bool optional_field(std::string_view key, Int& value) {
     return !accept_key(key) || number(value);
@@ -183,7 +184,7 @@ class TextCursor {
     at_ += word.size();
     return true;
   }
-  /// One of the enumerators 0 .. count - 1, by name().
+  /// One of the enumerators 0 .. count - 1, by its name().
   template <class Enum>
   bool word_of(Enum& result, size_t count, std::string_view what) {
     const std::string_view word = peek_word();
@@ -201,14 +202,14 @@ class TextCursor {
                  fmt::format("expected {} ({}), found '{}'{}", what, fmt::join(names, ", "), word,
                              did_you_mean(word, names)));
   }
-  /// An integer expression; it ends before the first word or sign that can't continue it, at the
-  /// end of the line at the latest.
+  /// An integer expression. It ends before the first word or sign that can't continue it, at the
+  /// latest at the end of the line.
   bool expression(Expr& result) {
     skip();
     const size_t line_end = std::min(text_.find('\n', at_), text_.size());
     std::string_view rest = text_.substr(at_, line_end - at_);
     rest = rest.substr(0, rest.find("//"));
-    // Most are plain numbers.
+    // Most expressions are plain numbers.
     int64_t constant = 0;
     const auto [stop, status] = std::from_chars(rest.data(), rest.data() + rest.size(), constant);
     if (status == std::errc()) {

@@ -10,7 +10,7 @@ namespace maco::ir {
 
 namespace {
 
-// Begins the line ahead of each, and is followed by its condition, or nothing.
+// Begins the line before each variant; the variant's condition, if any, follows it.
 constexpr std::string_view kMark = "//@maco-variant";
 constexpr std::string_view kEnd = "#endif  // of a variant";
 // The hash of all conditions.

@@ -1,5 +1,5 @@
-// A kernel.cu of several variants: where `sm_roles` of a graph depends on a launch, each choice has
-// a kernel of its own, and the first whose condition holds runs.
+// A kernel.cu of several variants: where a graph's `sm_roles` depend on the launch, each choice has
+// a kernel of its own, and each launch runs the first whose condition holds.
 #pragma once
 
 #include <optional>
@@ -16,12 +16,13 @@ struct KernelVariant {
   std::string kernel;             // a kernel.cu with a manifest of its own
 };
 
-/// One file of them, of which a compiler takes variant MACO_VARIANT (from 1). One alone is its
-/// kernel.
+/// Joins the variants into one file, of which a compiler takes variant MACO_VARIANT (from 1). A
+/// single variant's file is its kernel.
 std::string join_variants(const std::vector<KernelVariant>& variants);
 
 struct VariantsResult {
-  /// Those of the file, or its only kernel without a condition. The last has none.
+  /// The file's variants, or its only kernel without a condition. The last variant has no
+  /// condition.
   std::vector<KernelVariant> variants;
   std::string error;    // why there are none
   bool edited = false;  // conditions aren't those of the compiler

@@ -8,7 +8,7 @@
 
 namespace maco::runtime {
 
-/// Of a launch that stopped: what stopped first.
+/// For a launch that stopped: what stopped first.
 struct Stopped {
   int rank = 0;
   std::string task;   // "task 'y' (matmul) tile 3"; of an index or value the op's name

@@ -9,10 +9,10 @@
 
 namespace maco::test {
 
-/// A plan of ranks that all have the same things: `memory` and `port` channels to each other rank
-/// in ascending order, a switch channel of all ranks for `group`, and the peers' memory: input,
-/// output and scratch of the first peer, then of the next. Thread blocks number all of them as the
-/// rank does.
+/// A plan of ranks that all have the same: `memory` and `port` channels to each other rank in
+/// ascending order, a switch channel of all ranks for `group`, and the peers' memory: input, output
+/// and scratch of the first peer, then of the next. Thread blocks number all of them as the rank
+/// does.
 struct Plan {
   std::string name = "p", collective = "allreduce";
   int world = 2;

@@ -1,4 +1,4 @@
-// Which share of what takes longest a run of tests has: $MACO_TEST_PART.
+// Which share of the slowest tests this run executes: $MACO_TEST_PART.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@ namespace maco::test {
 /// The part `index` of `of`; the whole by default.
 struct Part {
   uint64_t index = 0, of = 1;  // index < of
-  /// Whether item `i` belongs to this part: neighbours belong to different ones, and so do items a
-  /// few `of` apart. Each part of an odd number has some of what every fourth or eighth item has.
+  /// Whether item `i` belongs to this part. Neighbours belong to different parts, and so do items a
+  /// few `of` apart. With an odd number of parts, each has some of every fourth or eighth item.
   bool has(uint64_t i) const { return (i + i / of) % of == index; }
 };
 
@@ -31,7 +31,7 @@ inline Part part_of_tests() {
   return {index - 1, of};
 }
 
-/// For checks that take minutes altogether, of which a part of the tests has some.
+/// For checks that together take minutes; each part of the tests runs some of them.
 inline void by_turns(uint64_t turn, void (*check)()) {
   if (part_of_tests().has(turn)) check();
 }

@@ -1,5 +1,5 @@
-// Files of the checkout and of its build. Where these lie is compiled into paths.cpp alone, so that
-// a compiler's cache serves every checkout with the rest.
+// Files of the checkout and of its build. Their folders are compiled into paths.cpp alone, so that
+// a compiler's cache serves all other files in every checkout.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// What --check found of a tensor, over all ranks.
+// What --check found for a tensor, over all ranks.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace maco::tools {
 
-/// Of a tensor that is right on all ranks that were looked at.
+/// The result for a tensor that is right on all ranks that were checked.
 struct Checked {
   int ranks = 0;
   int worst_rank = 0;
@@ -23,7 +23,7 @@ struct Checked {
 /// "'y': ok on 4 ranks, worst error 0.00015 of 0.01 on rank 2; 3 of 4000 are not finite".
 std::string to_line(const std::string& tensor, const Checked& checked);
 
-/// As text, for other processes, and back; false if it is none.
+/// The results as text for other processes, and back; false if the text isn't valid.
 std::string pack(const std::vector<Checked>& all);
 bool unpack(const std::string& text, std::vector<Checked>& all);
 

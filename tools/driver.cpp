@@ -18,7 +18,7 @@ void Console::show(const ir::Diagnostics& diagnostics) const {
     std::cerr << diagnostics.render(color, max_errors, max_warnings);
 }
 void Console::error(const std::string& message) const {
-  // In one piece: other processes may write too.
+  // Written at once, as other processes may write too.
   std::cerr << (color ? "\033[1;31merror:\033[0m " : "error: ") + message + '\n';
 }
 void Console::say(const std::string& message) const {

@@ -24,8 +24,8 @@ struct Console {
   bool color = false;
   bool quiet = false;  // errors only
   bool verbose = false;
-  int max_errors = 20;    // of a graph that are shown; 0: all
-  int max_warnings = 20;  // of a kind
+  int max_errors = 20;    // how many of a graph's are shown; 0: all
+  int max_warnings = 20;  // of each kind
   void show(const ir::Diagnostics& diagnostics) const;
   void error(const std::string& message) const;   // "error: ..."
   void say(const std::string& message) const;     // unless quiet
@@ -34,20 +34,20 @@ struct Console {
 /// "auto", "always", "never"; NO_COLOR and a standard error that is no terminal turn auto off.
 bool use_color(const std::string& mode);
 
-/// The whole of a file; "-" is standard input. Nothing if it can't be read (`error` says why).
+/// The whole content of a file; "-" is standard input. Nothing if it can't be read (`error` says
+/// why).
 std::optional<std::string> read_input(const std::string& path, std::string& error);
-/// What diagnostics call it: "<stdin>" for "-".
+/// The file's name in diagnostics: "<stdin>" for "-".
 std::string input_name(const std::string& path);
 
-/// Whether the file is CUDA source, by its name and text, and none that macoc wrote.
+/// Whether the file is CUDA source, by its name and text, and not written by macoc.
 bool is_cuda_source(const std::string& name, const std::string& text);
-/// Whether macoc wrote it, as kernel.cu.
+/// Whether macoc wrote the text, as kernel.cu.
 bool is_kernel(const std::string& text);
-/// Says what a file is that is no graph, and who takes it: a kernel of macoc's, CUDA source, a plan
-/// of MSCCL++'s. "": it may be a graph.
+/// Describes a file that isn't a graph, and says who takes it: a kernel of macoc's, CUDA source, a
+/// plan of MSCCL++'s. "": it may be a graph.
 std::string other_file(const std::string& name, const std::string& text);
-/// What is said of an input that is a dump, where a graph is wanted: `made` as api::passes_made has
-/// it.
+/// The message for a dump given where a graph is wanted; `made`: from api::passes_made.
 std::string dump_text(const std::string& name, const std::string& made);
 
 /// Runs `main`, turning exceptions into status 70 with how to report them.

@@ -1,4 +1,4 @@
-// What the programs read from their environment: one table for --help, man pages and checks.
+// The environment variables that the programs read: one table for --help, man pages and checks.
 #pragma once
 
 #include <string>
@@ -9,17 +9,17 @@
 namespace maco::tools {
 
 struct EnvironmentVariables {
-  std::vector<const char*> names;  // that are told together
+  std::vector<const char*> names;  // listed together
   const char* what;
 };
-/// All that MACO reads.
+/// All variables that MACO reads.
 const std::vector<EnvironmentVariables>& environment_variables();
 
 /// "Environment: MACO_CACHE_DIR, where ...;\n  MACO_CXX, ...", for --help.
 std::string environment_text();
 
-/// A failure that names a variable of all runs whose value can't be. What only some runs read, they
-/// refuse themselves.
+/// Fails, naming the variable, if one that all runs read has an invalid value. Variables that only
+/// some runs read are checked there.
 runtime::Status check_environment();
 
 }  // namespace maco::tools

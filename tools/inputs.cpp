@@ -20,7 +20,7 @@ const char* name_of(ir::TensorKind kind) {
   return kind == ir::TensorKind::Param ? "param" : "input";
 }
 
-/// A tensor that is missing, with the ranks where it is.
+/// A tensor that is missing, and the ranks where it is.
 struct Missing {
   const ir::Tensor* tensor;
   std::vector<int> ranks;
@@ -41,7 +41,7 @@ std::vector<Missing> by_tensor(const ir::Graph& graph, const MissingInputs& miss
 
 std::string wrong_placeholder(const std::string& option, const std::string& pattern) {
   std::error_code code;
-  if (std::filesystem::exists(pattern, code)) return "";  // it is called so
+  if (std::filesystem::exists(pattern, code)) return "";  // a file has this very name
   for (size_t at = pattern.find('{'); at != std::string::npos; at = pattern.find('{', at + 1)) {
     const size_t end = pattern.find('}', at);
     if (end == std::string::npos) return "";

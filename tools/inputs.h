@@ -1,4 +1,4 @@
-// The files of --inputs, and the tensors that they leave out.
+// The files of --inputs, and the tensors that they don't have.
 #pragma once
 
 #include <map>
@@ -19,19 +19,19 @@ std::string wrong_placeholder(const std::string& option, const std::string& patt
 /// The files of one rank.
 class RankInputs {
  public:
-  /// `loaded`: params that come from a checkpoint, and mustn't be in files; it must outlive the
+  /// `loaded`: params that come from a checkpoint, and must not be in files; it must outlive the
   /// object.
   explicit RankInputs(const std::set<std::string>& loaded) : loaded_(loaded) {}
-  /// Opens those that the patterns name. Fails if one can't be read, or two of them have an input,
-  /// param or state of the graph's.
+  /// Opens the files that the patterns name. Fails if one can't be read, or two of them have the
+  /// same input, param or state of the graph.
   runtime::Status open(const ir::Graph& graph, const std::vector<std::string>& patterns, int rank);
 
-  /// Whether a file has it.
+  /// Whether a file has the tensor.
   bool has(const std::string& tensor) const { return files_of_.count(tensor) > 0; }
-  /// The file that does.
+  /// The file that has it.
   const std::string& path_of(const std::string& tensor) const;
   runtime::Status read(const std::string& tensor, reference::Tensor& value) const;
-  /// What files have and the graph doesn't: name and file.
+  /// Tensors in files that the graph doesn't have: name and file.
   const std::vector<std::pair<std::string, std::string>>& unknown() const { return unknown_; }
   /// Inputs and params that neither a file nor the checkpoint has, in the graph's order. States
   /// begin with zeros.
@@ -48,11 +48,11 @@ class RankInputs {
   std::vector<std::pair<std::string, std::string>> unknown_;
 };
 
-/// By rank the inputs and params that no file binds there.
+/// By rank: the inputs and params that no file binds there.
 using MissingInputs = std::map<int, std::vector<std::string>>;
 
-/// Opens the files of these ranks once, before anything is compiled. `required`: a tensor that is
-/// missing is an error. `loaded`: as RankInputs has it. False if an error was reported.
+/// Opens the files of these ranks once, before anything is compiled. `required`: a missing tensor
+/// is an error. `loaded`: as in RankInputs. Returns false if an error was reported.
 bool check_inputs(const ir::Graph& graph, const std::vector<std::string>& patterns, bool required,
                   const std::set<std::string>& loaded, const std::vector<int>& ranks,
                   const Console& console);

@@ -1,4 +1,4 @@
-// maco-opt: named passes on the text of a graph or a Program.
+// maco-opt: runs named passes on the text of a graph or a Program.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -22,12 +22,12 @@ struct Arguments {
   passes::PipelineOptions options;
   std::string input = "-", output = "-";
   std::vector<std::string> names;  // of the passes to run, in order
-  bool verify = false;             // behind them
+  bool verify = false;             // after them
   std::string witness_file;
-  std::vector<std::string> explained;  // two tasks, or none
+  std::vector<std::string> explained;  // two tasks, or empty
 };
 
-/// The exit status if there is nothing to run, else -1.
+/// Returns the exit status if there is nothing to run, else -1.
 int read_arguments(int argc, char** argv, Arguments& a) {
   CLI::App app(
       "Runs named passes on the text of a graph or a Program.\n  maco-opt layer.maco --to=tile | "
@@ -65,7 +65,7 @@ int read_arguments(int argc, char** argv, Arguments& a) {
   if (const int status = parse(app, argc, argv); status >= 0) return status;
   if (const int status = a.common.ended(); status >= 0) return status;
   if (app.count("input") == 0 && isatty(STDIN_FILENO)) {
-    // Whoever forgot the file would wait for it.
+    // A user who forgot the file would wait for it.
     std::fputs(app.help().c_str(), stderr);
     return kBadUsage;
   }
@@ -79,7 +79,7 @@ int read_arguments(int argc, char** argv, Arguments& a) {
   return -1;
 }
 
-/// Says by which path the first of two tasks happens before the second.
+/// Prints the path by which the first of two tasks happens before the second.
 int explain(const passes::Unit& unit, const std::vector<std::string>& names,
             const Console& console) {
   const auto* program = std::get_if<ir::Program>(&unit);
@@ -107,8 +107,8 @@ int explain(const passes::Unit& unit, const std::vector<std::string>& names,
   return told.ordered ? kOk : kCheckFailed;
 }
 
-/// Runs the passes that were named on `unit`, with the proofs that were asked for. False if an
-/// error was reported.
+/// Runs the named passes on `unit`, with the requested proofs. Returns false if an error was
+/// reported.
 bool run_passes(const Arguments& a, passes::Unit& unit, ir::Diagnostics& diagnostics,
                 passes::PassLog& log) {
   passes::PassManager passes(make_context(unit, a.options, diagnostics), a.options, diagnostics);
@@ -116,7 +116,7 @@ bool run_passes(const Arguments& a, passes::Unit& unit, ir::Diagnostics& diagnos
   if (const auto* program = std::get_if<ir::Program>(&unit);
       program && a.options.verify_each && passes.ok() && !passes.prove(*program))
     diagnostics.note({}, "the Program was wrong before any pass");
-  std::string before;  // the passes after which nothing was wrong
+  std::string before;  // the passes after which everything was right
   for (const std::string& name : a.names) {
     unit = passes.run(name, std::move(unit));
     if (!passes.log().broken_by.empty())
@@ -130,7 +130,7 @@ bool run_passes(const Arguments& a, passes::Unit& unit, ir::Diagnostics& diagnos
   return passes.ok();
 }
 
-/// Writes how the first fault that was found comes about, and says how to look at it.
+/// Writes the witness of the first fault, and says how to follow it.
 void write_witness(const Arguments& a, const passes::Unit& unit,
                    std::vector<verify::Witness>& witnesses, ir::Diagnostics& diagnostics) {
   if (witnesses.empty()) {
@@ -147,7 +147,7 @@ void write_witness(const Arguments& a, const passes::Unit& unit,
     diagnostics.error({}, error);
 }
 
-/// Of a graph alone there is nothing to prove: what the pipeline makes of it is meant.
+/// A graph by itself has nothing to prove: the pipeline's result is meant.
 void add_verify(Arguments& a, const std::optional<passes::Unit>& unit) {
   if (!a.verify) return;
   const bool whole = a.names.empty() && unit && std::holds_alternative<ir::Graph>(*unit);

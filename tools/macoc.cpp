@@ -18,7 +18,7 @@
 namespace maco::tools {
 namespace {
 
-/// The story of an op.
+/// Prints the story of an op.
 int explain(const CompileArguments& a, const std::string& text, const Console& console) {
   std::optional<api::TraceTimes> measured;
   api::TraceKernel traced;
@@ -62,7 +62,7 @@ int explain(const CompileArguments& a, const std::string& text, const Console& c
   return kOk;
 }
 
-/// The graphs of a checkpoint, and which of its bytes go where, in a folder.
+/// Writes a checkpoint's graphs and weights.json into a folder.
 int import_checkpoint(const ImportArguments& a) {
   ir::Diagnostics diagnostics;
   const auto model = api::import_model(a.input, a.architecture, a.model, diagnostics);
@@ -83,7 +83,7 @@ int import_checkpoint(const ImportArguments& a) {
     a.console.error(why.empty() ? fmt::format("{}: can't be written", a.output) : why);
     return kBadUsage;
   }
-  // Those of an earlier import don't belong to these weights.
+  // Graphs of an earlier import don't belong to these weights.
   for (const char* kind : frontend::huggingface::kKinds)
     if (!model->graphs.contains(kind))
       std::filesystem::remove(folder / (std::string(kind) + ".maco"), error);
@@ -115,7 +115,7 @@ int import(int argc, char** argv) {
 
 int run(int argc, char** argv) {
   if (argc > 1 && std::string_view(argv[1]) == "import") return import(argc - 1, argv + 1);
-  // No graph's file is called so.
+  // No graph's file has such a name.
   if (argc > 1 && std::string_view(argv[1]).find_first_of("-./") == std::string_view::npos &&
       !std::filesystem::exists(argv[1]))
     if (const std::string near = ir::did_you_mean(argv[1], {"import"}); !near.empty()) {

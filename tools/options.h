@@ -1,4 +1,5 @@
-// Command-line options that several tools take. Include once a tool: CLI11 is a heavy header.
+// Command-line options that several tools share. Include it once in a tool: CLI11 is a heavy
+// header.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -52,7 +53,7 @@ inline std::string attr_text(const ops::OpDef& op, const ops::AttrSpec& attr) {
     text += (i == 0 ? " (" : i + 1 < words.size() ? ", " : " or ") + words[i];
   return text + (words.empty() ? "" : ")");
 }
-/// With operands, results and attributes.
+/// Prints all ops with operands, results and attributes.
 inline void list_ops() {
   for (const ops::OpDef& d : ops::all_ops()) {
     if (d.internal) continue;
@@ -78,7 +79,7 @@ inline void list_targets() {
                 a.target == "sm_90a" ? " (the default target)" : "");
   }
 }
-/// Each figure with its source.
+/// Prints all boards; each figure has its source.
 inline void list_boards() {
   const auto figure = [](const char* what, const cost::Figure& f, double unit, const char* name) {
     std::printf("  %-16s %6.4g %s (%s)\n", what, f.value / unit, name, f.source.c_str());
@@ -94,8 +95,8 @@ inline void list_boards() {
   }
 }
 
-/// `--help` in 100 columns. What an option takes stands behind its name if it was given by
-/// option_text; the values that are allowed are not listed: who gives another is told them.
+/// `--help` in 100 columns. An option's argument stands behind its name if it was given by
+/// option_text. Allowed values aren't listed: a wrong value's message lists them.
 class HelpFormatter : public CLI::Formatter {
  public:
   std::string make_option(const CLI::Option* option, bool positional) const override {
@@ -121,7 +122,7 @@ class HelpFormatter : public CLI::Formatter {
   }
 };
 
-/// What stands behind the options in every --help.
+/// The text behind the options in every --help.
 inline std::string help_footer() {
   return "\nExit status: 0 done; 1 the graph is wrong or can't be compiled; 2 the command line or "
          "a "
@@ -130,8 +131,8 @@ inline std::string help_footer() {
          environment_text();
 }
 
-/// Takes one of these words; of another it says which it is near to, or which there are, if they
-/// are few or none is near. `others`: what they are called elsewhere.
+/// Accepts one of these words. For another word it says which one is similar, or lists them all if
+/// they are few or none is similar. `others`: other projects' names for them.
 inline CLI::Validator one_of(const std::vector<std::string>& words,
                              const std::map<std::string, std::string>& others = {}) {
   return CLI::Validator(
@@ -165,7 +166,7 @@ struct CommonOptions {
   int max_errors = 20, max_warnings = 20;
   bool ops = false, passes = false, targets = false, boards = false, man = false;
   std::string completion;        // a shell
-  const CLI::App* of = nullptr;  // whose options these are
+  const CLI::App* of = nullptr;  // the tool with these options
 
   void add(CLI::App& app) {
     of = &app;
@@ -193,8 +194,8 @@ struct CommonOptions {
                          "print the version, and what was found on this machine");
     app.set_help_flag("-h,--help", "print this and exit");
   }
-  /// The exit status if there is nothing else to do, since a list, completions or a man page was
-  /// printed, or the environment is wrong, which is reported; else -1.
+  /// Returns the exit status if there is nothing else to do, because a list, completions or a man
+  /// page was printed, or the environment is wrong, which is reported; else -1.
   int ended() const {
     if (ops) list_ops();
     if (passes) list_passes();
@@ -249,7 +250,7 @@ struct PipelineFlags {
     app.add_flag("--no-prune", no_prune, "keep waits that others imply");
     app.add_flag("--no-packets", no_packets, "hand small temporaries over by events alone");
   }
-  /// The first of them that the command line has, or "".
+  /// The first of these options on the command line, or "".
   std::string given(const CLI::App& app) const {
     for (const char* option : {"--target", "--board", "--sms", "--algorithms", "-I", "-D",
                                "--no-load-ahead", "--no-fuse", "--no-prune", "--no-packets"})
@@ -289,7 +290,7 @@ struct PassFlags {
   }
 };
 
-/// For options that take a number of 64 bits without a sign: CLI11 would take "-1" for the largest.
+/// For options that take an unsigned 64-bit number: CLI11 would take "-1" for the largest one.
 inline CLI::Validator unsigned_number() {
   return CLI::Validator(
       [](std::string& text) {
@@ -302,7 +303,7 @@ inline CLI::Validator unsigned_number() {
       "NUMBER");
 }
 
-/// What is wrong with arguments that no option takes: "unknown option '--smss'; did you mean
+/// The message for arguments that no option takes: "unknown option '--smss'; did you mean
 /// '--sms'?".
 inline std::string unknown_arguments(const CLI::App& app) {
   std::vector<std::string> options;
@@ -319,8 +320,8 @@ inline std::string unknown_arguments(const CLI::App& app) {
   return text;
 }
 
-/// Parses; returns the exit status if the tool is to end now (--help, --version, a wrong command
-/// line, which it reports), else -1.
+/// Parses the command line. Returns the exit status if the tool is to end now (--help, --version, a
+/// wrong command line, which it reports), else -1.
 inline int parse(CLI::App& app, int argc, char** argv) {
   app.footer(help_footer());
   std::string wrong;

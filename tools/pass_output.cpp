@@ -46,7 +46,7 @@ void add_notes(const passes::PassLog& log, const passes::PipelineOptions& option
     if (log.proof_failed) diagnostics.note({}, "--verify=each says which pass made it wrong");
     return;
   }
-  // What stands before 'tile' is a graph.
+  // Before 'tile' there is a graph.
   const char* state = log.broken_by == "tile" ? "the graph before '{}': {}"
                                               : "the Program was right before '{}': {}";
   diagnostics.note({}, fmt::format(fmt::runtime(state), log.broken_by,

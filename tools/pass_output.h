@@ -1,4 +1,4 @@
-// What the command line asks to see of the passes: --print-after, --dump-dir, --time-passes.
+// What the command line asks to show of the passes: --print-after, --dump-dir, --time-passes.
 #pragma once
 
 #include <string>
@@ -12,15 +12,15 @@ struct PassOutput {
   std::string dump_dir;  // each stage into a numbered file of this folder; empty: none
   bool time_passes = false;
 
-  /// Makes the passes write where they are told: texts to standard error, dumps into the folder,
-  /// which is made if it isn't there. False, having reported, if it can't be.
+  /// Connects the passes' output: texts go to standard error, dumps into the folder, which is made
+  /// if missing. Returns false, after reporting, if that fails.
   bool connect(passes::PipelineOptions& options, const Console& console) const;
-  /// The table of times, if it was asked for.
+  /// Prints the table of times, if requested.
   void show_times(const passes::PassLog& log) const;
 };
 
-/// After an error, where the Program turned wrong and how to see what was there before, as a note;
-/// or how to find out. `input`: what the user called the graph.
+/// After an error, adds a note: where the Program became wrong and how to see its previous state,
+/// or how to find out. `input`: the user's name for the graph.
 void add_notes(const passes::PassLog& log, const passes::PipelineOptions& options,
                const std::string& input, ir::Diagnostics& diagnostics);
 

@@ -22,7 +22,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// The environment without what this group says of itself.
+// The environment with what identifies a process of this group, in place of older values.
 std::vector<std::string> environment_of(int rank, int ranks, const std::string& group) {
   const std::vector<std::pair<std::string, std::string>> own = {
       {"RANK", std::to_string(rank)},
@@ -52,7 +52,7 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   return list;
 }
 
-// -1: it couldn't be started.
+// Returns -1 if it couldn't be started.
 pid_t start(const std::vector<std::string>& arguments, std::vector<std::string> environment) {
   std::vector<std::string> texts = {"maco-run"};
   texts.insert(texts.end(), arguments.begin(), arguments.end());
@@ -60,7 +60,7 @@ pid_t start(const std::vector<std::string>& arguments, std::vector<std::string> 
   const pid_t parent = ::getpid();
   const pid_t child = ::fork();
   if (child != 0) return child;
-  // Nobody is left to wait for it when its parent is gone.
+  // Ends with its parent: nobody is left to wait for it then.
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (::getppid() != parent) ::_exit(kRunFailed);
   ::execve("/proc/self/exe", argv.data(), envp.data());
@@ -85,7 +85,7 @@ int run_processes(int ranks, const std::vector<std::string>& arguments, uint64_t
     children.push_back(child);
   }
   int worst = static_cast<int>(children.size()) == ranks ? kOk : kRunFailed;
-  std::optional<Clock::time_point> end;  // once one has ended badly
+  std::optional<Clock::time_point> end;  // set once one has ended badly
   std::vector<bool> stopped(children.size()), killed(children.size());
   const auto ended = [&](size_t rank, int status) {
     if (WIFSIGNALED(status)) {
@@ -124,7 +124,7 @@ int run_processes(int ranks, const std::vector<std::string>& arguments, uint64_t
     bool all_stopped = true;
     for (size_t rank = 0; rank < children.size(); ++rank)
       all_stopped = all_stopped && (children[rank] == 0 || stopped[rank]);
-    // Others have failed of them; they can't find that out.
+    // The remaining processes are stopped by a signal, and can't find out about the failure.
     if (end && all_stopped)
       for (size_t rank = 0; rank < children.size(); ++rank) kill_rank(rank, "was stopped");
     if (end && Clock::now() > *end)

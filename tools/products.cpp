@@ -20,7 +20,8 @@ std::string cannot(const std::string& path, const std::string& why) {
   return fmt::format("can't write '{}': {}", path, why);
 }
 
-// A device or a pipe, or a name of an open file (/dev/stdout), which a shell may append to.
+// Whether it is a device or a pipe, or a name of an open file (/dev/stdout), to which a shell may
+// append.
 bool is_special(const std::string& path) {
   std::error_code code;
   if (path.rfind("/dev/", 0) == 0 || path.rfind("/proc/", 0) == 0) return true;
@@ -28,7 +29,7 @@ bool is_special(const std::string& path) {
          !fs::is_directory(path, code);
 }
 
-// What a link points to, be it there or not: the link stays.
+// The target of a link, whether it exists or not: the link stays.
 std::string followed(const std::string& path) {
   std::error_code code;
   fs::path file = path;
@@ -40,7 +41,8 @@ std::string followed(const std::string& path) {
   return file.string();
 }
 
-// Beside the file, so that it can take its place; no longer than names may be, whatever the file's.
+// A name beside the file, so that it can replace the file; no longer than names may be, whatever
+// the file's.
 std::string temporary_for(const std::string& file) {
   static std::atomic<int> count{0};
   return (fs::path(file).parent_path() / fmt::format(".maco-{}-{}.tmp", getpid(), count++))
@@ -83,8 +85,8 @@ bool Products::finish(std::string& error) {
   size_t placed = 0;
   for (; placed < files_.size(); ++placed) {
     const File& f = files_[placed];
-    // What was there stands aside as long as others may fail; behind the last there is nothing that
-    // could.
+    // An old file is moved aside while later files may still fail; after the last one nothing can
+    // fail.
     if (placed + 1 < files_.size() && fs::is_regular_file(f.path, ignored))
       fs::rename(f.path, old(f), code);
     if (!code) fs::rename(f.temporary, f.path, code);

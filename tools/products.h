@@ -1,4 +1,4 @@
-// Files that a tool writes: all of them completely, or none is changed.
+// Files that a tool writes: either all of them completely, or none is changed.
 #pragma once
 
 #include <string>
@@ -6,12 +6,12 @@
 
 namespace maco::tools {
 
-/// Whether `path` can be written, as far as can be seen without writing it: its folder is there and
-/// may be written, and it is no folder itself. `error` says why not.
+/// Whether `path` can be written, as far as can be found out without writing: its folder exists and
+/// may be written, and it isn't a folder itself. `error` says why not.
 bool can_write(const std::string& path, std::string& error);
 
-/// A set of files. What is written for them goes to temporary files beside them, which take their
-/// places together.
+/// A set of files. Their content goes to temporary files beside them, which then replace them
+/// together.
 class Products {
  public:
   Products() = default;
@@ -19,10 +19,10 @@ class Products {
   Products(const Products&) = delete;
   Products& operator=(const Products&) = delete;
 
-  /// The file to write now for `path`; a device or a pipe, which can't be replaced, itself.
+  /// The file to write now for `path`. A device or a pipe can't be replaced and is returned itself.
   std::string begin(const std::string& path);
-  /// All take their places. If one can't, none has, and `error` says why. Without it the files that
-  /// were begun are removed.
+  /// Replaces all files. If one can't be replaced, none is, and `error` says why. Without this call
+  /// the temporary files are removed.
   bool finish(std::string& error);
 
  private:
@@ -32,7 +32,7 @@ class Products {
   std::vector<File> files_;
 };
 
-/// Writes all or nothing; "-" is standard output.
+/// Writes everything or nothing; "-" is standard output.
 bool write_product(const std::string& path, const std::string& bytes, std::string& error);
 
 }  // namespace maco::tools

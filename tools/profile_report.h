@@ -11,9 +11,9 @@
 namespace maco::tools {
 
 /// Writes a trace of the session's last launch to `file`, unless that is "-", and a table to
-/// standard output; of a `group`, all of which call it, by the rank that speaks. The session was
-/// made with stamps for `program`, the one behind its kernel. Returns the tool's exit status,
-/// having reported.
+/// standard output. All processes of a `group` call it, and the reporting rank writes. The session
+/// was made with stamps for `program`, from which its kernel was made. Returns the tool's exit
+/// status, after reporting.
 int report_profile(const ir::Program& program, runtime::Session& session,
                    const runtime::Group* group, const std::string& file, const Console& console);
 

@@ -1,4 +1,4 @@
-// A line on the terminal for what takes long.
+// A line on the terminal for steps that take long.
 #pragma once
 
 #include <condition_variable>
@@ -11,8 +11,8 @@
 
 namespace maco::tools {
 
-/// Shows what is being done, and for how long, once a step has taken two seconds: on standard error
-/// if that is a terminal and messages are wanted, and nothing of it stays there.
+/// Shows the current step and its duration once it has taken two seconds: on standard error, if
+/// that is a terminal and messages are wanted. Nothing of it stays there.
 class Progress {
  public:
   explicit Progress(const Console& console);
@@ -20,9 +20,9 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  /// A step begins and ends the one before it; "" only ends that. From any thread.
+  /// Begins a step and ends the previous one; "" only ends that. From any thread.
   void step(std::string_view what);
-  /// Tells more of the step that is shown: how far it is.
+  /// Updates the step's text: how far it is.
   void update(std::string_view what);
 
  private:

@@ -60,7 +60,7 @@ class Replay {
  private:
   // --- one run ---
 
-  /// Follows the schedule, then does `then`. False if the schedule can't be followed.
+  /// Follows the schedule, then calls `then`. Returns false if the schedule can't be followed.
   bool follow(const std::function<void(Stepper&)>& then) {
     bool followed = true;
     const auto drive = [&](Stepper& stepper) {
@@ -150,7 +150,7 @@ class Replay {
     for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) n += a[i] != b[i] ? 1 : 0;
     return n;
   }
-  /// Outputs and states of a rank after a launch.
+  /// Keeps the outputs and states of a rank after a launch.
   void keep_results(size_t rank, int launch) {
     for (size_t i = 0; i < p_.buffers.size(); ++i) {
       const ir::Buffer& b = p_.buffers[i];
@@ -221,7 +221,7 @@ class Replay {
   bool reads(Instance i) const { return any(i, false); }
   bool writes(Instance i) const { return any(i, true); }
   bool any(Instance i, bool writes) const {
-    // Of the bytes in common: both lists are short.
+    // Compares all bytes that both touch: both lists are short.
     const Instance other = i == w_.first ? w_.second : w_.first;
     for (const ir::Access& a : p_.tasks[i.task].accesses)
       for (const ir::Access& b : p_.tasks[other.task].accesses) {
@@ -235,7 +235,7 @@ class Replay {
       }
     return false;
   }
-  /// What `reader` sees if `writer` goes before it, and if it goes first.
+  /// What `reader` sees if `writer` goes first, and if `reader` does.
   void effect(Instance writer, Instance reader, const Order& writer_first,
               const Order& reader_first) {
     if (writer_first.second != Went::Ended)

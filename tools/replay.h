@@ -1,5 +1,4 @@
-// Follows a witness of the verifier's in a run on the CPU, and says whether it shows what it
-// claims.
+// Follows a witness of the verifier's in a run on the CPU, and says whether its claim is true.
 #pragma once
 
 #include <functional>
@@ -11,7 +10,7 @@
 
 namespace maco::tools {
 
-/// A Program that can be run task by task. `program` is synced and its structure right.
+/// A Program that can be run task by task. `program` must be synced, with the right structure.
 struct ReplaySubject {
   const ir::Program& program;
   runtime::Steppable& run;
@@ -25,15 +24,15 @@ struct ReplayResult {
   // Not confirmed because a device function polled the packets that it reads, whatever the
   // Program's waits say.
   bool polled = false;
-  std::string error;  // why it couldn't be followed at all; then nothing else is set
+  std::string error;  // why it couldn't be followed; then nothing else is set
   std::string story;  // lines
 };
 
-/// Holds back all tasks but those of the witness's schedule, in its order. Then, for
+/// Holds back all tasks except those of the witness's schedule, in its order. Then, for
 ///   race      lets the two tasks run in both orders, in two runs: each must be able to go first.
 ///             Says which bytes both touch, and whether the order shows in them and in what the
 ///             launches leave behind.
-///   order     lets the second go although the first hasn't run.
+///   order     lets the second task go although the first hasn't run.
 ///   deadlock  lets everything go: nothing may end.
 ///   unseen    an error: a CPU shows all writes to everybody.
 ReplayResult replay(const ReplaySubject& subject, const verify::Witness& witness);

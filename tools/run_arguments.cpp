@@ -61,7 +61,7 @@ std::optional<std::vector<int64_t>> parse_ids(const std::string& text) {
   return ids;
 }
 
-/// The command line as it was written; read_values and check make a RunCommand of it.
+/// The command line as written; read_values and check make a RunCommand of it.
 struct Arguments {
   CommonOptions common;
   PipelineFlags flags;
@@ -156,7 +156,7 @@ void add_session_options(CLI::App& app, Arguments& a) {
       ->check(unsigned_number());
 }
 
-/// The values of --scalar and --dim; what is wrong with them, or "".
+/// Reads the values of --scalar and --dim. Returns what is wrong with them, or "".
 std::string read_values(Arguments& a) {
   RunOptions& run = a.command.run;
   const auto twice = [](const char* option, const std::string& argument) {
@@ -178,7 +178,7 @@ std::string read_values(Arguments& a) {
   return "";
 }
 
-/// How the ranks run; what is wrong with that, or "".
+/// Reads how the ranks run. Returns what is wrong with that, or "".
 std::string read_session(Arguments& a) {
   RunCommand& command = a.command;
   runtime::SessionOptions& session = command.session;
@@ -211,7 +211,7 @@ std::string read_session(Arguments& a) {
   return "";
 }
 
-/// What --weights and --tokens ask for; what is wrong with that, or "".
+/// Reads --weights and --tokens. Returns what is wrong with them, or "".
 std::string read_model(const CLI::App& app, Arguments& a) {
   RunCommand& command = a.command;
   if (app.count("--weights") > 0 && command.weights_folder.empty())
@@ -281,7 +281,7 @@ int read_arguments(int argc, char** argv, Arguments& a) {
 
 int read_run_arguments(int argc, char** argv, RunCommand& command, Console& console) {
   Arguments a;
-  // What a rank's process is started with again.
+  // The arguments with which a rank's process is started.
   for (int i = 1; i < argc; ++i)
     if (std::string_view(argv[i]) != "--processes") a.command.arguments.emplace_back(argv[i]);
   if (const int status = read_arguments(argc, argv, a); status >= 0) return status;

@@ -5,8 +5,8 @@
 
 namespace maco::tools {
 
-/// Reads it. The exit status if there is nothing to run, having printed or reported what there is
-/// to say, else -1. Opens and writes no file.
+/// Reads the command line. Returns the exit status if there is nothing to run, after printing or
+/// reporting, else -1. Opens and writes no file.
 int read_run_arguments(int argc, char** argv, RunCommand& command, Console& console);
 
 }  // namespace maco::tools

@@ -83,7 +83,7 @@ int show(const ReplaySubject& subject, const verify::Witness& witness, const Con
   return kCheckFailed;
 }
 
-// A Program without its graph: nobody knows what its tasks compute.
+// Replays a Program without its graph: nobody knows what its tasks compute.
 int replay_program(const std::string& path, const std::string& text,
                    const std::string& witness_file, const Console& console) {
   ir::Diagnostics diagnostics;
@@ -106,7 +106,7 @@ int replay_program(const std::string& path, const std::string& text,
   return show({*program, *run, {}}, *witness, console);
 }
 
-// The kernel itself, with values of --scalar, --dim and --seed.
+// Replays the kernel itself, with values of --scalar, --dim and --seed.
 int replay_kernel(const ir::Graph& graph, const ir::Program& program, runtime::CpuSession& session,
                   const verify::Witness& witness, const RunOptions& options,
                   const Console& console) {
@@ -126,7 +126,7 @@ int replay_kernel(const ir::Graph& graph, const ir::Program& program, runtime::C
   return kRunFailed;
 }
 
-// A user's algorithm that can't be compiled, run by itself.
+// Replays a user's algorithm that can't be compiled.
 int replay_collective(const ir::Graph& graph, const std::string& path, const std::string& text,
                       const Console& console) {
   ir::Diagnostics diagnostics;
@@ -146,11 +146,11 @@ int replay_collective(const ir::Graph& graph, const std::string& path, const std
   return result.confirmed ? kOk : kCheckFailed;
 }
 
-/// A graph, its kernel, and the Program behind it where that is needed.
+/// A graph, its kernel and, if needed, the Program behind the kernel.
 struct Subject {
   ir::Graph graph;
   std::string kernel;
-  std::string program_hash;  // of the Program that a given kernel was made of
+  std::string program_hash;  // of the Program from which a given kernel was made
   std::optional<ir::Program> program;
 };
 
@@ -209,7 +209,7 @@ class Command {
     return kBadGraph;
   }
 
-  /// The graph of a folder, and weights.json beside it.
+  /// Finds the graph in a folder, and weights.json beside it.
   int find_files() {
     namespace fs = std::filesystem;
     std::error_code code;
@@ -250,7 +250,7 @@ class Command {
                          c_.session.timeout_ms + kGraceMs, console_);
   }
 
-  /// Of which ranks this process binds tensors, or those that it starts.
+  /// The ranks for which this process, or those that it starts, binds tensors.
   std::vector<int> ranks_bound(const ir::Graph& graph) const {
     if (c_.run.inputs.empty() && !c_.run.require_inputs) return {};
     if (place_ && !c_.run.check) return {place_->rank};
@@ -259,7 +259,8 @@ class Command {
     return all;
   }
 
-  /// Which ranks this process runs, if it starts none. kOk, or why that can't be.
+  /// Finds which ranks this process runs, if it starts no others. Returns kOk, or reports why that
+  /// fails.
   int find_place(const ir::Graph& graph) {
     runtime::Status status;
     if (c_.peer_memory != "threads" && !c_.processes)
@@ -284,7 +285,7 @@ class Command {
     return kOk;
   }
 
-  /// The code alone isn't enough.
+  /// Whether the Program is needed in addition to the code.
   bool needs_program() const {
     return c_.session.check_access || !c_.witness_file.empty() || !c_.profile_file.empty();
   }
@@ -300,7 +301,7 @@ class Command {
                                    : "--replay WITNESS");
   }
 
-  /// A kernel of macoc's: everything needed is in it.
+  /// Takes a kernel made by macoc: everything needed is in it.
   int take_kernel(std::string text, Subject& subject) {
     ir::VariantsResult split = ir::split_variants(text);
     if (split.variants.empty()) return fail(kBadGraph, c_.input + ": " + split.error);
@@ -331,7 +332,7 @@ class Command {
       console_.say("warning: " + c_.input + " was edited after macoc wrote it");
     auto graph = api::read_graph(c_.input + " (its graph)", manifest->graph, diagnostics_);
     if (!graph || !api::check_manifest(*graph, *manifest, diagnostics_)) return bad_graph();
-    // For the regions of --check-access, a profile, and what a witness shows: as macoc compiled it.
+    // --check-access, a profile and a witness need the Program as macoc compiled it.
     if (!api::read_command_line(manifest->options, c_.compile))
       return fail(kBadGraph, fmt::format("{}: its manifest says that it was compiled with '{}', "
                                          "which this version doesn't know",
@@ -351,14 +352,14 @@ class Command {
     c_.compile.variant = 0;
     if (api::has_variants(*graph) && (needs_program() || !c_.program_file.empty()))
       return fail(kBadUsage, one_of_variants());
-    // The CPU has SMs of its own, unless the graph speaks of those of a GPU.
+    // The CPU target has SMs of its own, unless the graph names those of a GPU.
     if (c_.device == "cpu" && !c_.machine_given && !names_sms(*graph)) c_.compile.target = "cpu";
     if (!api::read_kernels(*graph, c_.compile, diagnostics_)) return bad_graph();
     subject.graph = std::move(*graph);
     return kOk;
   }
 
-  /// The SMs of a GPU, divided among the ranks that share it.
+  /// Divides the SMs of a GPU among the ranks that share it.
   int share_sms() {
     const int ranks = c_.session.ranks_per_gpu;
     if (ranks <= 1) return kOk;
@@ -374,7 +375,7 @@ class Command {
     return kOk;
   }
 
-  /// The kernel, unless it is there already, and the Program if it is asked for.
+  /// Compiles the kernel, unless it is given, and the Program if it is needed.
   int compile(Subject& subject) {
     const bool is_kernel = !subject.kernel.empty();
     if (is_kernel && !needs_program()) return kOk;
@@ -407,13 +408,13 @@ class Command {
     return subject.program && !subject.kernel.empty() ? kOk : kBadGraph;
   }
 
-  /// Without a task that begins or ends: behind all time-outs of waits, which say more.
+  /// How long no task may begin or end: longer than all time-outs of waits, which report more.
   std::chrono::milliseconds patience() const {
     return std::max(std::chrono::milliseconds(2 * c_.session.timeout_ms),
                     std::chrono::milliseconds(20000));
   }
 
-  /// Of several variants, with the memory of all.
+  /// A kernel's manifest; for several variants with the memory of all.
   static ir::Manifest manifest_of(const Subject& subject) {
     std::optional<ir::Manifest> manifest;
     for (const ir::KernelVariant& v : ir::split_variants(subject.kernel).variants) {
@@ -429,8 +430,9 @@ class Command {
     return *manifest;
   }
 
-  /// The group that runs the ranks, if this process is one of several. `what`: another for each of
-  /// the groups that they join, if these are several. Null and kOk: it isn't.
+  /// Joins the group that runs the ranks, if this process is one of several. `what`: a different
+  /// name for each of the groups that the processes join, if there are several. Null and kOk: it
+  /// isn't one of several.
   std::unique_ptr<runtime::Group> join(const Subject& subject, const std::string& what,
                                        Progress& progress, int& status) {
     status = kOk;
@@ -452,7 +454,7 @@ class Command {
     return group;
   }
 
-  /// The session of a kernel, with these options. Null, with a reason.
+  /// Opens a session of a kernel with these options. Returns null, with a reason, if that fails.
   std::unique_ptr<runtime::Session> open(const std::string& kernel,
                                          const runtime::SessionOptions& options,
                                          runtime::KernelGuard* guard,
@@ -527,7 +529,7 @@ class Command {
     return report_profile(*subject.program, *session, group.get(), c_.profile_file, console_);
   }
 
-  /// A graph of a folder, and what is said of it.
+  /// A graph of a folder, and its name in messages.
   struct Part {
     Subject subject;
     ir::Diagnostics diagnostics;
@@ -547,7 +549,7 @@ class Command {
     return compile(part.subject);
   }
 
-  /// --tokens: two graphs with one memory.
+  /// --tokens: runs two graphs with one memory.
   int run_prompt() {
     const std::string folder = c_.input;
     Part prefill_part, decode_part;
@@ -598,8 +600,8 @@ class Command {
   }
 
   RunCommand c_;
-  std::optional<Weights> weights_;            // of --weights
-  std::optional<runtime::GroupPlace> place_;  // of this process among those of all ranks
+  std::optional<Weights> weights_;            // for --weights
+  std::optional<runtime::GroupPlace> place_;  // of this process among all ranks
   const Console& console_;
   ir::Diagnostics diagnostics_;
 };

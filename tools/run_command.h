@@ -1,5 +1,5 @@
-// What maco-run does once its command line is read: compiles or takes a kernel, starts the ranks,
-// runs it or follows a witness.
+// What maco-run does after reading its command line: compiles or takes a kernel, starts the ranks,
+// and runs it or follows a witness.
 #pragma once
 
 #include <optional>
@@ -17,26 +17,26 @@ namespace maco::tools {
 struct RunCommand {
   std::string input;  // a graph, a kernel.cu, a folder of graphs, or with a witness a Program
   std::string kind;   // which graph of a folder; empty: decode
-  std::string weights_folder;         // the checkpoint's; empty: params are random or of --inputs
+  std::string weights_folder;         // the checkpoint's; empty: params are random or from --inputs
   std::optional<ModelOptions> model;  // a prompt for the graphs of a folder
   std::string device = "cuda";        // or "cpu"
-  /// Instead of the compiler's Program, or for the regions of a kernel.cu; empty: none.
+  /// Replaces the compiler's Program, or gives the regions of a kernel.cu; empty: none.
   std::string program_file;
   std::string witness_file;  // to follow; empty: none
   std::string profile_file;  // for the last launch's trace; "-": a table only; empty: no profile
   api::Options compile;
   bool machine_given = false;  // --target or --board
-  std::string for_graphs;      // an option that is in vain for a kernel.cu; empty: none was given
-  bool processes = false;      // start one a rank
-  /// "threads" or "processes" run the ranks; "nccl" or "nvshmem" have their memory.
+  std::string for_graphs;      // an option without effect for a kernel.cu; empty: none given
+  bool processes = false;      // start one for each rank
+  /// "threads" or "processes" run the ranks; "nccl" or "nvshmem" provide their memory.
   std::string peer_memory = "auto";
   bool provider_of_memory() const { return peer_memory == "nccl" || peer_memory == "nvshmem"; }
-  std::vector<std::string> arguments;  // for those: all but --processes
+  std::vector<std::string> arguments;  // for those processes: all but --processes
   RunOptions run;
   runtime::SessionOptions session;
 };
 
-/// Returns the tool's exit status, having reported.
+/// Returns the tool's exit status, after reporting.
 int run_command(RunCommand command, const Console& console);
 
 }  // namespace maco::tools

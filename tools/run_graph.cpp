@@ -111,8 +111,8 @@ class Runner {
         }
         const bool output = g_[id].kind == ir::TensorKind::Output;
         const bool state = g_[id].kind == ir::TensorKind::State;
-        // What no launch may touch shows if it does: outputs, and rows beyond the dims' actual
-        // values, are poisoned.
+        // Outputs, and rows beyond the dims' actual values, are poisoned: if a launch wrongly
+        // touches them, it shows.
         const size_t all =
             static_cast<size_t>(tensors[i].max_elements * ir::size_of(tensors[i].dtype));
         std::vector<std::byte> poisoned;
@@ -123,8 +123,8 @@ class Runner {
           if (files.has(name)) {
             if (const auto status = files.read(name, value); !status)
               return fail(kBadUsage, status.message);
-            // A state may come with its actual rows too, as --outputs writes it; the others are
-            // zero.
+            // A state may also come with its actual rows, as --outputs writes it; its other rows
+            // are zero.
             if (state && value.dtype == g_[id].dtype && value.shape == shape(id)) {
               value.shape = expected;
               value.bytes.resize(static_cast<size_t>(value.elements() * ir::size_of(value.dtype)),
@@ -160,7 +160,7 @@ class Runner {
     return tell_filled();
   }
 
-  // A param that comes from the checkpoint: the reference gets what the session has.
+  // For a param from the checkpoint the reference gets what the session has.
   int bind_loaded(int rank, size_t i) {
     if (!options_.check) return kOk;
     const ir::TensorId id = tensor(i);
@@ -174,7 +174,7 @@ class Runner {
     return set ? kOk : fail(kBadUsage, set.message);
   }
 
-  // Where files bind tensors, those that they leave out weren't meant to be random, perhaps.
+  // If files bind tensors, the tensors that they lack were perhaps not meant to be random.
   int tell_filled() {
     if (options_.inputs.empty()) return kOk;
     if (options_.group) {
@@ -196,8 +196,8 @@ class Runner {
     return kOk;
   }
 
-  // The worst status of all processes: those that are right don't wait for one that isn't. And what
-  // each found right, for one of them to tell.
+  // The worst status of all processes, so that a process that is right doesn't wait for one that
+  // isn't. Also gathers what each process found right, for one of them to report.
   int agree(int status) {
     if (!options_.group || !options_.check || status == kRunFailed) return status;
     std::vector<Checked> own;
@@ -218,14 +218,14 @@ class Runner {
     return kOk;
   }
 
-  // Of the last launch.
+  // Reports the checks of the last launch.
   void tell_checked() const {
     if (console_.quiet || (options_.group && !options_.group->speaks())) return;
     for (const auto& [id, checked] : checked_)
       std::fprintf(stderr, "%s\n", to_line(g_[id].name, checked).c_str());
   }
 
-  // What was done, in a line.
+  // Reports what was done, in one line.
   void summary() const {
     if (options_.group && !options_.group->speaks()) return;
     const double ms = launching_.count() / static_cast<double>(options_.launches);
@@ -236,7 +236,7 @@ class Runner {
         options_.group ? ", a process each" : "", ms, options_.launches == 1 ? "" : " each"));
   }
 
-  // With the last launch's dims and scalars.
+  // Measures with the last launch's dims and scalars.
   int bench() {
     double us = 0;
     const auto status = session_.bench(values_as_launch(), options_.bench, us);
@@ -294,7 +294,7 @@ class Runner {
     return failed_ ? kCheckFailed : kOk;
   }
 
-  // The tensor with its actual shape, and the bytes behind it.
+  // Reads the tensor with its actual shape, and the bytes behind it.
   int read(int rank, size_t i, Tensor& value, std::vector<std::byte>& rest) {
     const auto& t = session_.manifest().tensors[i];
     std::vector<std::byte> memory(static_cast<size_t>(t.max_elements * ir::size_of(t.dtype)));
@@ -338,12 +338,12 @@ class Runner {
   const std::set<std::string> loaded_;  // params that come from a checkpoint
   reference::Reference reference_;
   Values values_;
-  std::set<std::string> unknown_;  // tensors of files that the graph doesn't have, told already
-  // By rank and tensor: what stands behind the actual rows of outputs and states; dims are the same
-  // in all launches, so that it stays.
+  std::set<std::string> unknown_;  // tensors of files that the graph doesn't have; reported already
+  // By rank and tensor: the bytes behind the actual rows of outputs and states. Dims are the same
+  // in all launches, so these bytes must not change.
   std::map<std::pair<int, size_t>, std::vector<std::byte>> beyond_;
   MissingInputs missing_;
-  std::vector<std::pair<ir::TensorId, Checked>> checked_;  // in the last launch that was checked
+  std::vector<std::pair<ir::TensorId, Checked>> checked_;  // of the last launch that was checked
   bool failed_ = false;
   std::chrono::duration<double, std::milli> launching_{0};  // of all launches together
 };
@@ -423,7 +423,7 @@ runtime::Settings settings_of(const ir::Graph& graph, const RunOptions& o,
   add("--rtol", o.rtol ? fmt::format("{}", *o.rtol) : "not given");
   add("--bench", o.bench > 0 ? fmt::format("{}", o.bench) : "not given");
   add("--require-inputs", given(o.require_inputs));
-  // Who checks reads the files of all ranks.
+  // A process that checks reads the files of all ranks.
   std::string files = o.inputs.empty() ? "not given" : "given";
   if (o.check && !o.inputs.empty()) files = fmt::format("'{}'", fmt::join(o.inputs, "', '"));
   add("--inputs", files);

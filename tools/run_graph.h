@@ -1,4 +1,4 @@
-// maco-run's work: bind, launch, check, write.
+// maco-run's work: binds tensors, launches, checks, and writes outputs.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace maco::tools {
 
 struct ScalarArgument {
   int64_t value = 0;
-  bool counts = false;  // "17+": one more each launch
+  bool counts = false;  // "17+": one more for each launch
 };
 
 struct RunOptions {
@@ -33,29 +33,29 @@ struct RunOptions {
   bool check = false;
   std::optional<double> rtol;
   int bench = 0;
-  uint64_t timeout_ms = 0;           // of blocks of original kernels, in the reference; 0: none
-  const Weights* weights = nullptr;  // whose params the session has; null: there are none
-  runtime::Group* group = nullptr;   // of the processes that run the ranks; null: this one does
+  uint64_t timeout_ms = 0;           // for blocks of original kernels, in the reference; 0: none
+  const Weights* weights = nullptr;  // the session's params come from these; null: not
+  runtime::Group* group = nullptr;   // the processes that run the ranks; null: this one does
 };
 
-/// Runs a loaded kernel as told; `graph` is the one it was compiled from. Returns the tool's exit
-/// status, having reported.
+/// Runs a loaded kernel as told; `graph` is the one from which it was compiled. Returns the tool's
+/// exit status, after reporting.
 int run_graph(const ir::Graph& graph, runtime::Session& session, const RunOptions& options,
               const Console& console);
 
-/// Writes a rank's tensors for a launch of a replay: the inputs are other ones each launch, params
-/// and states are written before launch 0, outputs are poisoned. `values`: all dims and scalars.
+/// Writes a rank's tensors for a launch of a replay: inputs differ in each launch, params and
+/// states are written before launch 0, outputs are poisoned. `values`: all dims and scalars.
 runtime::Status write_tensors(const ir::Graph& graph, runtime::Session& session,
                               const runtime::LaunchValues& values, uint64_t seed, int rank,
                               int launch);
 
-/// What all ranks must have been told alike of it, for a run on `device`. Where ranks are in
-/// processes that don't check, each may name its own files.
+/// The settings that must be the same in all processes, for a run on `device`. If processes don't
+/// check, each may name its own files.
 runtime::Settings settings_of(const ir::Graph& graph, const RunOptions& options,
                               const std::string& device);
 
 /// Checks names and ranges of dims and scalars for all launches, and that the outputs' files can be
-/// written; scalars that are missing get the start of their range. False if an error was reported.
+/// written. Missing scalars get the start of their range. Returns false if an error was reported.
 bool check_arguments(const ir::Graph& graph, RunOptions& options, const Console& console);
 
 }  // namespace maco::tools

@@ -20,16 +20,16 @@ const ir::Tensor* find(const ir::Graph& graph, const char* name, ir::TensorKind 
   return id && graph[*id].kind == kind ? &graph[*id] : nullptr;
 }
 
-// The last position at which the graph can be launched, and one more.
+// One more than the last position at which the graph can be launched.
 int64_t positions(const ir::Graph& graph) {
   return find(graph, "pos", ir::TensorKind::Scalar)->range_hi;
 }
-// How many ids a launch takes at most.
+// The most ids that a launch takes.
 int64_t chunk_of(const ir::Graph& graph) {
   return ir::max_elements(graph, find(graph, "tokens", ir::TensorKind::Input)->shape);
 }
 
-// What the graph lacks of that kind, or "".
+// What a graph of this kind must have and this one lacks, or "".
 std::string wrong_graph(const ir::Graph& graph, const char* kind, bool rows) {
   const auto wrong = [&](const char* what) {
     return fmt::format("'{}' has no {}: it is no {} graph of macoc import", graph.name, what, kind);
@@ -48,7 +48,7 @@ std::string wrong_graph(const ir::Graph& graph, const char* kind, bool rows) {
   return "";
 }
 
-// A graph's session, as a function from ids to the next.
+// A graph's session, as a function from ids to the next id.
 class Part {
  public:
   Part(const ir::Graph& graph, runtime::Session& session) : session_(session) {
@@ -143,8 +143,8 @@ int run_model(const ir::Graph& prefill, runtime::Session& prefill_session, const
     return kRunFailed;
   };
 
-  // A launch of prefill may write as many rows as it is made for: at the end of the caches decode
-  // does the rest.
+  // A launch of prefill may write its maximum number of rows: at the end of the caches decode does
+  // the rest.
   const auto begin = Clock::now();
   int32_t next = 0;
   size_t pos = 0;

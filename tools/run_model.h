@@ -1,4 +1,4 @@
-// maco-run --tokens: a prompt through the graphs of a model, and greedy decoding behind it.
+// maco-run --tokens: runs a prompt through the graphs of a model, and decodes greedily after it.
 #pragma once
 
 #include <cstdint>
@@ -15,20 +15,20 @@ namespace maco::tools {
 
 struct ModelOptions {
   std::vector<int64_t> tokens;  // the prompt
-  int64_t max_new_tokens = 0;   // 0: until an end of the model's, or the caches are full
+  int64_t max_new_tokens = 0;   // 0: until an end token, or the caches are full
 };
 
-/// Why these aren't the prefill and decode graphs of one model, as macoc import writes them, or the
-/// prompt can't be theirs; "" if all is right.
+/// Why these aren't the prefill and decode graphs of one model, as macoc import writes them, or why
+/// they can't take the prompt; "" if all is right.
 std::string wrong_model(const ir::Graph& prefill, const ir::Graph& decode,
                         const runtime::WeightMap& map, const ModelOptions& options);
 
-/// Lets params and states of `own` live where `other` has them, and gives memory to the rest.
+/// Places params and states of `own` where `other` has them, and gives memory to the rest.
 runtime::Status share(runtime::Session& own, const runtime::Session& other);
 
-/// Runs the prompt, and what follows it, and prints the new ids on standard output. The sessions
-/// share their memory; caches are empty. `group`: of the processes that run the ranks, or null.
-/// Returns the tool's exit status, having reported.
+/// Runs the prompt and decodes after it; prints the new ids on standard output. The sessions share
+/// their memory; caches are empty. `group`: the processes that run the ranks, or null. Returns the
+/// tool's exit status, after reporting.
 int run_model(const ir::Graph& prefill, runtime::Session& prefill_session, const ir::Graph& decode,
               runtime::Session& decode_session, const runtime::WeightMap& map,
               const ModelOptions& options, runtime::Group* group, const Console& console);

@@ -15,7 +15,7 @@ struct ShellOption {
   std::vector<std::string> names;  // "-o", "--output"
   std::string argument;            // "FILE"; empty: it takes none
   std::string description;
-  std::vector<std::string> words;  // what the argument may be, where that is a list
+  std::vector<std::string> words;  // allowed values of the argument, if it has a list
 };
 
 inline std::vector<ShellOption> shell_options(const CLI::App& app) {
@@ -51,7 +51,7 @@ inline std::string joined(const std::vector<std::string>& words, const char* bet
   for (const std::string& word : words) text += (text.empty() ? "" : between) + word;
   return text;
 }
-/// For a string in single quotes; `also` is put behind a backslash.
+/// For a string in single quotes; a backslash is put before the characters of `also`.
 inline std::string shell_quoted(const std::string& text, const std::string& also) {
   std::string out;
   for (char c : text) {
@@ -119,7 +119,7 @@ inline std::string fish_completion(const CLI::App& app) {
   return text;
 }
 
-/// Text of a man page: its own signs are taken apart.
+/// Text for a man page: its control characters are escaped.
 inline std::string roff(const std::string& text) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {

@@ -1,4 +1,4 @@
-// What --version says.
+// The text of --version.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@ namespace maco::tools {
 /// "0.1.0".
 const char* version();
 
-/// The version, what was built in, and what of the things that are opened when they are needed this
-/// machine has: driver and GPUs, NVRTC, NCCL, the C++ compiler of the CPU target.
+/// The version, what was built in, and which of the things opened at run time this machine has:
+/// driver and GPUs, NVRTC, NCCL, the C++ compiler of the CPU target.
 std::string version_text();
 
 }  // namespace maco::tools

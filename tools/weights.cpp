@@ -16,7 +16,7 @@ namespace {
 
 using runtime::Status;
 
-// With dims at their maxima.
+// The graph's params, with dims at their maxima.
 std::vector<runtime::WeightWanted> params_of(const ir::Graph& graph) {
   std::vector<runtime::WeightWanted> params;
   for (const ir::Tensor& t : graph.tensors) {

@@ -1,4 +1,4 @@
-// The options that shape a kernel, as they would be typed.
+// The options that shape a kernel, as a command line.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@ namespace maco::api {
 
 /// "--target=sm_90a --no-fuse".
 std::string command_line(const passes::PipelineOptions& options);
-/// The options whose command_line is `text`; false, and `options` as they were, if it is that of
-/// none.
+/// Reads the options whose command_line is `text`. Returns false, and leaves `options` as they
+/// were, if `text` is no such command line.
 bool read_command_line(const std::string& text, passes::PipelineOptions& options);
 
 }  // namespace maco::api

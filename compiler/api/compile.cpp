@@ -26,7 +26,7 @@ namespace maco::api {
 
 namespace {
 
-// compute_90a for sm_90a: PTX serves later machines too.
+// compute_90a for sm_90a; its PTX also suits later machines.
 std::string ptx_architecture(const std::string& target) {
   return "compute_" + target.substr(target.find('_') + 1);
 }
@@ -37,7 +37,7 @@ std::string manifest_lines(const std::string& kernel) {
   return kernel.substr(0, end);
 }
 
-// The graph as passes leave it, in front of the Program.
+// Makes a product from the graph behind the passes on graphs, before it becomes a Program.
 Made make_graph(Product product, ir::Graph graph, Options options, ir::Diagnostics& diagnostics,
                 passes::PassLog* log) {
   options.stop_after = "choose-tiles";
@@ -53,7 +53,7 @@ Made make_graph(Product product, ir::Graph graph, Options options, ir::Diagnosti
 
 using Variants = std::vector<ir::RoleVariant>;
 
-// A graph that was checked, with one choice of roles.
+// Compiles a checked graph with one choice of roles.
 std::optional<Compiled> compile_one(ir::Graph graph, const Options& options,
                                     ir::Diagnostics& diagnostics, passes::PassLog* log) {
   Options all = options;
@@ -71,13 +71,12 @@ std::optional<Compiled> compile_one(ir::Graph graph, const Options& options,
   return c;
 }
 
-// A graph that was checked, with all choices of roles.
+// Compiles a checked graph with all choices of roles.
 std::optional<Compiled> compile_right(ir::Graph graph, const Options& options,
                                       ir::Diagnostics& diagnostics, passes::PassLog* log) {
   if (!has_variants(graph)) return compile_one(std::move(graph), options, diagnostics, log);
   const Variants variants = std::get<Variants>(graph.sm_roles.value);
-  // Where roles name ops these aren't joined, which may be another order of sums: then in no
-  // variant.
+  // Ops that roles name aren't fused, which may order sums differently; then no variant fuses.
   Options same = options;
   same.fuse = options.fuse && !passes::roles_name_ops(graph);
   Compiled all;
@@ -85,7 +84,7 @@ std::optional<Compiled> compile_right(ir::Graph graph, const Options& options,
   for (const ir::RoleVariant& v : variants) {
     ir::Graph one = graph;
     one.sm_roles.value = v.roles;
-    // What is said of one isn't said again of the next.
+    // A message about one variant isn't repeated for the next.
     ir::Diagnostics said = diagnostics;
     auto compiled = compile_one(std::move(one), same, said, log);
     if (!compiled || kernels.empty()) diagnostics = std::move(said);

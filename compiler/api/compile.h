@@ -16,58 +16,58 @@ namespace maco::api {
 
 using Options = passes::PipelineOptions;
 
-/// The whole of a file. Nothing if it can't be read (`error` says why).
+/// The whole content of a file. Nothing if it can't be read (`error` says why).
 std::optional<std::string> read_file(const std::string& path, std::string& error);
 
-/// A graph from its text, JSON or DSL; `name` is what diagnostics call it. `algorithms`: files with
-/// collectives that its ops may name besides its own. Nothing, having reported, if something is
-/// wrong with it.
+/// Reads a graph from its text, JSON or DSL; `name` stands for it in diagnostics. `algorithms`:
+/// files with collectives that its ops may name besides the graph's own. Returns nothing, after
+/// reporting, if something is wrong with it.
 std::optional<ir::Graph> read_graph(std::string name, std::string text,
                                     ir::Diagnostics& diagnostics,
                                     const std::vector<std::string>& algorithms = {});
-/// The same with texts of collectives in place of files.
+/// The same, with texts of collectives in place of files.
 std::optional<ir::Graph> read_graph_with(std::string name, std::string text,
                                          const std::vector<std::string>& collectives,
                                          ir::Diagnostics& diagnostics);
 
-/// An MSCCL++ execution plan as a .maco file: a collective, and a graph that uses it. `elements`:
-/// of the input on each rank; 0: a usual number. See frontend/mscclpp_plan.h.
+/// Turns an MSCCL++ execution plan into a .maco file: a collective, and a graph that uses it.
+/// `elements`: of the input on each rank; 0: a usual number. See frontend/mscclpp_plan.h.
 std::optional<std::string> import_plan(std::string name, std::string text, int64_t elements,
                                        ir::DType dtype, ir::Diagnostics& diagnostics);
 
-/// Reads the kernels of ops `cuda` for the options' target, as compile does of a graph that has
-/// none of them yet. False, having reported, if one can't be a task.
+/// Reads the kernels of ops `cuda` for the options' target. compile does this for a graph that has
+/// none of them yet. Returns false, after reporting, if a kernel can't be a task.
 bool read_kernels(ir::Graph& graph, const Options& options, ir::Diagnostics& diagnostics);
 
-/// Leaves of the variants of a graph's `sm_roles` the one that the options name, or the only one.
-/// False, having reported, if there is none such.
+/// Keeps, of the variants of a graph's `sm_roles`, the one that the options name, or the only one.
+/// Returns false, after reporting, if there is no such variant.
 bool take_variant(ir::Graph& graph, const Options& options, ir::Diagnostics& diagnostics);
-/// Whether there are still several.
+/// Whether there are still several variants.
 bool has_variants(const ir::Graph& graph);
 
-/// A graph with a kernel of a CUDA source, to begin with; see frontend/cuda_kernels.h.
+/// A first draft of a graph with a kernel from a CUDA source; see frontend/cuda_kernels.h.
 std::string graph_of_kernel(const std::string& path, const std::string& kernel,
                             const Options& options, ir::Diagnostics& diagnostics);
 
 struct Compiled {
-  ir::Graph graph;      // as it was given, inferred
+  ir::Graph graph;      // the given graph, inferred
   ir::Program program;  // synced and proved; of the first variant
   std::string kernel;   // kernel.cu
-  /// Each of them alone, where `sm_roles` has variants, and when it runs (nothing: else).
+  /// If `sm_roles` has variants: each variant alone, and its condition (nothing: else).
   std::vector<Compiled> variants{};
   std::optional<ir::Expr> condition{};
   std::map<std::string, int64_t> statistics;
-  /// What was fused, and what wasn't and why: by what happened the ops that it happened to.
+  /// What was fused, and what wasn't and why: for each such text the ops that it concerns.
   std::map<std::string, std::vector<std::string>> fusions;
 };
 
-/// Compiles a graph, whoever made it. Nothing, having reported, if something is wrong with it or
-/// it can't be compiled. `log` also tells of a compilation that failed.
+/// Compiles a graph, whoever made it. Returns nothing, after reporting, if something is wrong with
+/// the graph or it can't be compiled. `log` is also filled if the compilation failed.
 std::optional<Compiled> compile(ir::Graph graph, const Options& options,
                                 ir::Diagnostics& diagnostics, passes::PassLog* log = nullptr);
 
-/// kernel.cu of a synced Program, "" if an error was reported. The Program is taken as it is: run
-/// the verifier first.
+/// The kernel.cu of a synced Program; "" if an error was reported. The Program is taken as it is:
+/// run the verifier first.
 std::string emit_kernel(const ir::Graph& graph, const ir::Program& program, const Options& options,
                         ir::Diagnostics& diagnostics);
 
@@ -88,19 +88,19 @@ enum class Product : uint8_t {
 const std::vector<std::string>& product_names();
 std::optional<Product> find_product(std::string_view name);
 
-/// Compiles CUDA source for an architecture: "sm_90a" gives its cubin, "compute_90a" PTX. False,
-/// with the reason in `error`, if it can't.
+/// Compiles CUDA source for an architecture: "sm_90a" gives its cubin, "compute_90a" PTX. Returns
+/// false, with the reason in `error`, if it can't.
 using CudaCompiler = std::function<bool(const std::string& source, const std::string& architecture,
                                         std::string& image, std::string& error)>;
 
 /// One product of a graph.
 struct Made {
   std::string bytes;
-  std::optional<Compiled> compiled;  // where the graph had to be compiled for it
-  std::string cuda_error;            // what the CudaCompiler said; the graph is right
+  std::optional<Compiled> compiled;  // set if the graph had to be compiled for it
+  std::string cuda_error;            // the CudaCompiler's error; the graph is right
   bool ok = false;
 };
-/// Makes it with as little work as it takes. `cuda` is needed for PTX and cubins only.
+/// Makes a product with as little work as possible. `cuda` is needed only for PTX and cubins.
 Made make(Product product, ir::Graph graph, const Options& options, const CudaCompiler& cuda,
           ir::Diagnostics& diagnostics, passes::PassLog* log = nullptr);
 

@@ -42,7 +42,7 @@ std::string dot_of_graph(const ir::Graph& graph) {
   const auto type = [&](const ir::Tensor& t) {
     return fmt::format("{}{}", ir::name(t.dtype), ops::to_string(t.shape));
   };
-  // By tensor: what gives its value so far, an op or the tensor itself.
+  // By tensor: the op that gave its value last, or the tensor itself.
   std::vector<std::string> giver(graph.tensors.size());
   for (size_t t = 0; t < graph.tensors.size(); ++t) {
     const ir::Tensor& tensor = graph.tensors[t];
@@ -75,7 +75,7 @@ std::string dot_of_graph(const ir::Graph& graph) {
                        label({graph[out].name, "output " + type(graph[out])}), o);
     }
   }
-  ir::Diagnostics unheard;  // checked when the graph was built
+  ir::Diagnostics unheard;  // errors were reported when the graph was built
   std::set<std::pair<size_t, size_t>> told;
   const ops::Messages messages = ops::Messages::match(graph, unheard);
   for (const ops::Message& m : messages.all())

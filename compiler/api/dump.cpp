@@ -12,7 +12,7 @@ namespace maco::api {
 
 namespace {
 
-// A key that no user's graph can have there, or "".
+// An attribute of the op that no user's graph can have, or "".
 std::string key_of_passes(const ir::Op& op, const ops::OpDef& def) {
   for (const auto& [key, value] : op.attrs) {
     const auto spec = std::find_if(def.attrs.begin(), def.attrs.end(),

@@ -1,4 +1,4 @@
-// Graphs as passes leave them, where a user's graph is expected.
+// Recognizes graphs that passes have changed, where a user's graph is expected.
 #pragma once
 
 #include <string>
@@ -6,9 +6,9 @@
 
 namespace maco::api {
 
-/// What in a text tells that it is a graph behind one of macoc's passes, as --dump-dir,
-/// --print-after and --emit=graph write it, DSL or JSON: "graph 'layer', in which 'h' is a
-/// 'fused'". "" if it is none, or one that is still a graph like a user's.
+/// Why a text is a graph from behind one of macoc's passes, as --dump-dir, --print-after and
+/// --emit=graph write it, DSL or JSON: "graph 'layer', in which 'h' is a 'fused'". "" if it is no
+/// graph, or one that a user could have written.
 std::string passes_made(const std::string& text, const std::vector<std::string>& algorithms);
 
 }  // namespace maco::api

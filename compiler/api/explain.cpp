@@ -25,7 +25,7 @@ using ir::Op;
 using ir::Program;
 using ir::Task;
 
-// The graph behind the passes, as the Program carries it.
+// The graph behind the passes on graphs, which the Program carries.
 ir::Graph final_graph(const Program& program) {
   ir::Diagnostics diagnostics;
   const int32_t file = diagnostics.add_file("the Program's graph", program.graph);
@@ -68,8 +68,8 @@ bool overlap(const ir::Buffer& a, const ir::Buffer& b) {
          *a.offset < *b.offset + b.bytes() && *b.offset < *a.offset + a.bytes();
 }
 
-// Why a task of one op has to come before one of another: what both touch, one of them writing, or
-// memory that one leaves to the other.
+// Why a task of one op has to come before a task of another: data that both touch, one of them
+// writing, or memory that one of them reuses.
 std::set<std::string> reasons(const Program& p, const Task& before, const Task& after) {
   std::set<std::string> found;
   for (const ir::Access& a : before.accesses)
@@ -132,7 +132,7 @@ class Story {
   static const Op* find(const ir::Graph& graph, std::string_view name) {
     if (const auto id = graph.find_op(name)) return &graph[*id];
     const auto tensor = graph.find_tensor(name);
-    // Of a state the last op that writes it.
+    // A state's name means the last op that writes it.
     const Op* last = nullptr;
     for (const Op& op : graph.ops)
       for (ir::TensorId out : op.out)
@@ -144,8 +144,8 @@ class Story {
     text_ += fmt::format("{:<11} {}\n", what, text);
   }
 
-  // Of the ops that passes left, those that do the work of `op`: what gives its results, or where
-  // these are never stored, what reads them.
+  // The ops behind the passes that do the work of `op`: the ops that give its results or, if these
+  // are never stored, the ops that would have read them.
   std::set<std::string> hosts_of(const Op& op) const {
     std::set<std::string> hosts;
     std::vector<const Op*> todo = {&op};
@@ -187,7 +187,7 @@ class Story {
             return name == op.name || hosts.count(name) > 0;
           }))
         line(what.rfind("runs ", 0) == 0 ? "method" : "fusing", what);
-    if (hosts.empty()) line("tasks", "none: what it gives is read by nobody, or needs no work");
+    if (hosts.empty()) line("tasks", "none: nothing reads its result, or it needs no work");
   }
 
   void tell_tasks(const std::string& host) {
@@ -224,7 +224,7 @@ class Story {
   }
 
   void tell_measured(const std::string& host) {
-    // Of the tasks that a launch has for the dims' maxima it may skip some.
+    // A launch may skip tasks that exist only for the dims' maxima.
     const auto it = measured_->find(host);
     if (it == measured_->end())
       return line("took", "nothing: no task of it ran in the launch that was profiled");
@@ -240,7 +240,8 @@ class Story {
                                m.pages / static_cast<double>(m.tasks)));
   }
 
-  // What is handed over beside flags. Waits for it are hints; codegen leaves out those for little.
+  // Tells what is handed over in packets. Waits for packets are hints; codegen leaves out hints for
+  // little data.
   void tell_packets(const std::string& host) {
     std::set<std::string> reads, writes;
     for (const Task& t : p_.tasks) {
@@ -265,7 +266,7 @@ class Story {
     return text;
   }
 
-  // By event the tasks that signal it.
+  // By event: the tasks that signal it.
   static std::vector<std::vector<size_t>> signallers(const Program& p) {
     std::vector<std::vector<size_t>> list(p.events.size());
     for (size_t t = 0; t < p.tasks.size(); ++t)
@@ -297,7 +298,7 @@ class Story {
       }
     }
     const auto tell = [&](const char* what, const std::map<std::string, Edge>& edges) {
-      // Where what one op gives is read by another, other waits may imply that it is there.
+      // If an op reads what another op gives, other waits may imply that it is ready.
       if (edges.empty()) line(what, "nothing, as far as waits of its own go");
       for (const auto& [op, edge] : edges) {
         std::string why;
@@ -314,7 +315,7 @@ class Story {
   void tell_pruned(const std::string& host, size_t left) {
     const auto who = signallers(unpruned_);
     size_t inserted = 0;
-    std::optional<std::pair<size_t, size_t>> example;  // who signals, who waited for it
+    std::optional<std::pair<size_t, size_t>> example;  // signalling task, waiting task
     for (size_t t = 0; t < unpruned_.tasks.size(); ++t) {
       const Task& task = unpruned_.tasks[t];
       if (unpruned_[task.call].op != host) continue;
@@ -351,7 +352,7 @@ class Story {
   const TraceTimes* const measured_;
   const ir::Graph final_;
   std::vector<std::vector<const Op*>> readers_;  // by tensor, of the graph as it was given
-  // Of what passes left: by tensor the last op that gives it.
+  // Behind the passes: by tensor the last op that gives it.
   std::map<std::string, const Op*, std::less<>> givers_;
   std::string text_;
 };

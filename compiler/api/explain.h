@@ -1,4 +1,4 @@
-// What became of one op, for people.
+// What became of one op, as text for people.
 #pragma once
 
 #include <optional>
@@ -10,11 +10,11 @@
 
 namespace maco::api {
 
-/// The story of the op that `name` means, by its own name or by that of a result: what it was fused
-/// with and what not and why, its method, tiles, tasks and SMs, what the cost model expects, which
-/// ops it waits for and why, which wait for it, which waits were pruned and why they could be.
-/// `unpruned`: the Program behind the pass insert-sync. `measured`, if not null: of a run of the
-/// same kernel (see other_kernel), what it took there. Nothing, with the reason in `error`, if
+/// The story of the op that `name` means, by its own name or by a result's. It tells with what the
+/// op was fused, and with what not and why; its method, tiles, tasks and SMs; what the cost model
+/// expects; for which ops it waits and why, and which ops wait for it; which waits were pruned and
+/// why. `unpruned`: the Program behind the pass insert-sync. `measured`, if not null: the times of
+/// a run of the same kernel (see other_kernel). Returns nothing, with the reason in `error`, if
 /// there is no such op.
 std::optional<std::string> explain_op(const Compiled& compiled, const ir::Program& unpruned,
                                       std::string_view name, const TraceTimes* measured,

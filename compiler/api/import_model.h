@@ -1,4 +1,4 @@
-// Checkpoints of Hugging Face's in, graphs and a table of weights out.
+// Imports checkpoints of Hugging Face: makes graphs and a table of weights.
 #pragma once
 
 #include <optional>
@@ -12,9 +12,9 @@ namespace maco::api {
 using ImportOptions = frontend::huggingface::ImportOptions;
 using ImportedModel = frontend::huggingface::ImportedModel;
 
-/// Imports the checkpoint in `folder`. `architecture`: the path of an .arch file, or "": any that
-/// lies in the folder and knows the checkpoint's architecture, else the one that MACO has. Nothing,
-/// having reported, if that can't be.
+/// Imports the checkpoint in `folder`. `architecture`: the path of an .arch file; "" means one in
+/// the folder that knows the checkpoint's architecture, else MACO's own. Returns nothing, after
+/// reporting, if the checkpoint can't be imported.
 std::optional<ImportedModel> import_model(const std::string& folder,
                                           const std::string& architecture, ImportOptions options,
                                           ir::Diagnostics& diagnostics);

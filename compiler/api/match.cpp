@@ -11,6 +11,7 @@
 
 #include "compiler/codegen/codegen.h"
 #include "compiler/codegen/manifest.h"
+#include "compiler/ops/attrs.h"
 #include "compiler/ops/collectives/push.h"
 #include "compiler/passes/manager.h"
 #include "compiler/passes/passes.h"
@@ -29,8 +30,8 @@ struct Bound {
   int64_t elements;
 };
 
-// Whether a Program or a kernel (`what`) is for as many ranks and over the same tensors of the
-// caller's as the graph.
+// Checks that a Program or a kernel (`what`) has the graph's number of ranks and the same tensors
+// of the caller's.
 void check_bound(const ir::Graph& graph, const char* what, int64_t world,
                  const std::vector<Bound>& list, ir::Diagnostics& diagnostics) {
   const auto wrong = [&]<class... Args>(fmt::format_string<Args...> text, Args&&... args) {
@@ -55,7 +56,7 @@ void check_bound(const ir::Graph& graph, const char* what, int64_t world,
   for (const std::string& name : missing) wrong("has not the graph's '{}'", name);
 }
 
-// In whatever order they are declared.
+// Compares ranges in whatever order they are declared.
 bool same_ranges(std::vector<ir::ManifestRange> a, std::vector<ir::ManifestRange> b) {
   for (auto* list : {&a, &b})
     std::sort(list->begin(), list->end(),
@@ -63,7 +64,7 @@ bool same_ranges(std::vector<ir::ManifestRange> a, std::vector<ir::ManifestRange
   return a == b;
 }
 
-/// Without what passes choose and a user may choose otherwise.
+/// The graph without what passes choose and a user may choose differently.
 ir::Graph without_choices(ir::Graph graph) {
   graph.sm_roles = {};
   for (ir::Op& op : graph.ops)
@@ -71,10 +72,10 @@ ir::Graph without_choices(ir::Graph graph) {
   return graph;
 }
 
-/// Finishes the sums that `carried` does where they are made, whoever has chosen so.
+/// Gives sums the epilogues that they have in `carried`, whoever has chosen so.
 void finish_sums(ir::Graph& graph, const ir::Graph& carried, passes::PassContext& context) {
   for (const ir::Op& finished : carried.ops) {
-    if (finished.kind != "allreduce" || !finished.attrs.count("epilogue")) continue;
+    if (!ops::is_collective(finished) || !finished.attrs.count("epilogue")) continue;
     const std::string &sent = carried[finished.in[0]].name, &made = carried[finished.out[0]].name;
     for (size_t i = 0; i + 1 < graph.ops.size(); ++i) {
       ir::Op& sum = graph.ops[i];
@@ -91,8 +92,8 @@ void finish_sums(ir::Graph& graph, const ir::Graph& carried, passes::PassContext
   passes::fuse_sums(graph, context);
 }
 
-/// Whether the graph that a Program carries is what the passes on graphs make of `graph`, up to
-/// what they choose. Reports if not.
+/// Whether the graph that a Program carries is what the passes on graphs make of `graph`, except
+/// for their choices. Reports if not.
 bool carries(const ir::Graph& graph, const ir::Program& program, ir::Diagnostics& diagnostics) {
   if (program.graph.empty()) return true;
   const auto carried = passes::parse_graph_unit(
@@ -114,7 +115,7 @@ bool carries(const ir::Graph& graph, const ir::Program& program, ir::Diagnostics
     if (!manager.ok()) continue;
     auto context = passes::make_context(options, unheard);
     if (fuse && context) finish_sums(made, *carried, *context);
-    // As its text has it, which names what has no name.
+    // Printed and parsed again, since a text names what has no name.
     const auto again = passes::parse_graph_unit(
         unheard.add_file("graph", passes::to_text(passes::Unit(std::move(made)))), unheard);
     if (again && without_choices(*again) == wanted) return true;

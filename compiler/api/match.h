@@ -1,4 +1,4 @@
-// Whether a Program or a kernel that came from elsewhere is of a graph.
+// Whether a Program or a kernel that came from elsewhere belongs to a graph.
 #pragma once
 
 #include "compiler/passes/options.h"
@@ -9,13 +9,13 @@
 
 namespace maco::api {
 
-/// Whether a Program that the compiler didn't make of `graph` here can become its kernel: synced,
-/// for as many ranks, over the graph's tensors and values, of device functions that there are.
-/// Reports if not. Whether it is right is the verifier's.
+/// Whether a Program that the compiler didn't make of `graph` here can become its kernel. It must
+/// be synced, have the graph's number of ranks, tensors and values, and call existing device
+/// functions. Reports if not. Whether the Program is right is the verifier's to check.
 bool check_program(const ir::Graph& graph, const ir::Program& program,
                    const passes::PipelineOptions& options, ir::Diagnostics& diagnostics);
 
-/// Whether a kernel's manifest, which anybody may have edited, is still that of the graph in it.
+/// Whether a kernel's manifest, which anybody may have edited, still matches the graph in it.
 /// Reports if not.
 bool check_manifest(const ir::Graph& graph, const ir::Manifest& manifest,
                     ir::Diagnostics& diagnostics);

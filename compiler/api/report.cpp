@@ -6,7 +6,7 @@ namespace maco::api {
 
 namespace {
 
-// What happened to ops, and how often: once for all layers, whose ops have other names.
+// What happened to ops, and how often: once for all layers, whose ops differ only in their names.
 std::string fusions_of(const Compiled& c) {
   struct Alike {
     std::string what, first;

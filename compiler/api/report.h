@@ -7,7 +7,8 @@
 
 namespace maco::api {
 
-/// SM roles, tasks by kind, what was fused and what not, waits inserted and pruned, bytes planned.
+/// SM roles, tasks by kind, what was fused and what wasn't, waits inserted and pruned, bytes
+/// planned.
 std::string report(const Compiled& compiled);
 
 }  // namespace maco::api

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "compiler/functions/cuda_kernel.h"
+#include "compiler/functions/function.h"
 #include "compiler/functions/hand_over.h"
 #include "ir/program_text.h"
 
@@ -79,12 +80,14 @@ std::vector<ir::ManifestHanded> handed_over(const ir::Program& program) {
     for (const ir::TaskId task : stream) {
       const ir::Call& call = program[program[task].call];
       const auto h = functions::hand_over_of(call);
-      if (!h || call.function != "hand_over" || !known.insert(h->number).second) continue;
+      if (!h || functions::find_function(call.function)->taken_back_by.empty() ||
+          !known.insert(h->number).second)
+        continue;
       ir::ManifestHanded handed;
       handed.number = h->number;
       handed.op = call.op;
-      handed.kind = ir::name(h->kind);
-      handed.reduce = ir::name(h->reduce);
+      handed.kind = h->kind;
+      handed.reduce = h->reduce;
       handed.peer = h->peer;
       handed.dtype = h->x;
       const auto place = [&](size_t operand, int64_t& tensor, int64_t& offset) {

@@ -1,6 +1,6 @@
-// The boards, with the source of each figure. Those of the H200 are measured by MACO's own
-// benchmarks; of the others data sheets say what is possible: both directions of a link together,
-// of which one is half, and rates of dense matrices.
+// The boards, with the source of each figure. The figures of the H200 are measured by MACO's own
+// benchmarks. The others are the data sheets' upper limits. Data sheets count both directions of a
+// link together, of which half is taken, and rates of dense matrices.
 
 #include "compiler/cost/machine.h"
 

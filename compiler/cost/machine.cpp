@@ -15,19 +15,20 @@ namespace maco::cost {
 
 namespace {
 
-// What the device functions of today want, whatever the graph. Emitted code takes its shape from
-// the Program, and asserts that its own books fit in the head.
+// What today's device functions need, whatever the graph. Emitted code takes its shape from the
+// Program, and asserts that its own state fits in the head.
 constexpr int32_t kConsumers = 256, kLoaders = 32, kSignallers = 32;
 constexpr int64_t kHeadBytes = 3072, kScratchBytes = 16384;
-// More of the head where a signaller prepares tasks. On a GPU with a ring and few ranks there is
-// room for them as it is: what a CTA keeps was cut down for that (runtime/device/context.cuh).
+// Additional bytes of the head if a signaller prepares tasks. On a GPU with a ring and few ranks
+// they fit anyway: a CTA's state was reduced for that (runtime/device/context.cuh).
 constexpr int64_t kPreparedBytes = 3072, kFewRanks = 8;
-// Where roles divide registers: of a thread. Three groups of 128 are launched with 168 a thread.
+// Registers of a thread if roles divide registers. Three groups of 128 threads are launched with
+// 168 registers each.
 constexpr int32_t kConsumerRegisters = 224, kLoaderRegisters = 56;
 
-// What the compiler gives a thread at most when CTAs of `threads` are launched one an SM: an SM has
-// four parts with a quarter of the registers each, to which warps go in turn, and hands them out
-// eight a thread at a time.
+// The most registers that the compiler gives a thread when CTAs of `threads` threads are launched,
+// one on each SM. An SM has four parts with a quarter of the registers each, to which warps go in
+// turn, and allots eight registers a thread at a time.
 int32_t registers_of(const Machine& machine, int32_t threads) {
   constexpr int32_t most = 255, step = 8, warp = 32, parts = 4;
   const int32_t warps = (threads + parts * warp - 1) / (parts * warp) * parts;
@@ -38,7 +39,7 @@ int32_t registers_of(const Machine& machine, int32_t threads) {
 }  // namespace
 
 bool Architecture::has_mma(ir::DType dtype) const {
-  if (arch == 0) return true;  // any: the CPU target stands in for all
+  if (arch == 0) return true;  // any type: the CPU target stands in for all
   if (ir::size_of(dtype) == 1) return arch >= 89;
   return arch >= (dtype == ir::DType::F16 ? 75 : 80);
 }
@@ -59,9 +60,9 @@ ir::Resources uses_of(const Machine& machine, int32_t pages, bool divided, int64
   uses.consumers = kConsumers;
   uses.loaders = pages > 0 ? kLoaders : 0;
   if (divided && pages > 0 && machine.divides_registers()) {
-    // Of the warps that complete the loaders' group. Long tasks one behind the other gain by it;
-    // where short ones wait for each other on different SMs they hear of it 0.16 us later
-    // (docs/benchmarks/logs/signaller-h200.txt).
+    // The signaller is one of the warps that complete the loaders' group. Long tasks in sequence
+    // gain by it. Short tasks that wait for each other on different SMs get the signal 0.16 us
+    // later (docs/benchmarks/logs/signaller-h200.txt).
     uses.signallers = kSignallers;
     uses.spare = ir::Resources::kRegisterGroup - kLoaders - uses.signallers;
     uses.consumer_registers = kConsumerRegisters;
@@ -96,8 +97,8 @@ ir::Limits limits_of(const Machine& machine, int64_t sms) {
   return limits;
 }
 
-// Threads, registers and shared memory: NVIDIA's tables of compute capabilities; those of the CPU
-// target are a small GPU's, since its kernels also run on one.
+// Threads, registers and shared memory are from NVIDIA's tables of compute capabilities. Those of
+// the CPU target are a small GPU's, since its kernels also run on one.
 const std::vector<Architecture>& all_architectures() {
   constexpr int kib = 1024;
   static const std::vector<Architecture> architectures = {
@@ -139,7 +140,7 @@ const std::vector<Machine>& all_machines() {
 
 namespace {
 
-// What MACO_CPU_SMS says: 0 if it isn't set, or says nothing that can be.
+// The value of MACO_CPU_SMS; 0 if it isn't set or isn't valid.
 int32_t chosen_cpu_sms() {
   const char* text = std::getenv(kCpuSms);
   int32_t sms = 0;

@@ -6,10 +6,10 @@ namespace maco::cost {
 
 namespace {
 
-// Of the ordinary cores' rate, what the products of ops/matmul.cuh reach on an H200.
+// The share of the ordinary cores' rate that matmuls of ops/matmul.cuh reach on an H200.
 constexpr double kReached = 0.355;
 
-// Elements of a region that are there in such a launch.
+// How many elements of a region there are in a typical launch.
 double typical_elements(const ir::Program& program, const ir::Region& r) {
   return static_cast<double>(typical_rows(program, r) * (r.c1 - r.c0));
 }

@@ -1,5 +1,5 @@
-// build.cpp: the tree of a document to ir::Graph, step by step. Read `build` first; each step is a
-// file of this folder.
+// build.cpp: builds an ir::Graph from a document's tree, step by step. Read `build` first; each
+// step is a file of this folder.
 
 #include "compiler/frontend/build.h"
 
@@ -33,12 +33,12 @@ void declare_ranks(BuildContext& c) {
   c.variables["world"] = {Variable::Kind::World, {world, world}, c.world_sound};
 }
 
-/// A key that every graph has, though it may stand in a part that couldn't be read.
+/// A key that every graph has, though it may be in a part that couldn't be read.
 const Raw* require_of_graph(BuildContext& c, const Raw& root, const std::string& key) {
   return c.options.incomplete ? root.find(key) : require(c, root, "the graph", key);
 }
 
-/// False if this document is of a version that can't be read.
+/// Returns false if the document's version can't be read.
 bool check_version(BuildContext& c, const Raw& root) {
   const Raw* version = require_of_graph(c, root, "maco");
   if (version == nullptr) {
@@ -81,7 +81,7 @@ void build_settings(BuildContext& c, const Raw& root) {
     g.comm_buffer_bytes = read_constant(c, *v, "'comm_buffer_bytes'", 0, INT64_MAX);
 }
 
-/// Kernels that were read already: of a graph that the compiler printed.
+/// Reads kernels that were read before, in a graph that the compiler printed.
 void build_cuda_units(BuildContext& c, const Raw& units) {
   if (!expect(c, units, Raw::Kind::Map, "'cuda_units'", "a map of units")) return;
   check_duplicate_keys(c, units, "'cuda_units'");
@@ -103,8 +103,7 @@ void build_cuda_units(BuildContext& c, const Raw& units) {
   }
 }
 
-/// What is left of the graph without broken ops, so that their errors don't hide those of other
-/// shapes.
+/// The graph without broken ops, so that their errors don't hide those of other ops' shapes.
 ir::Graph without_broken(const BuildContext& c) {
   ir::Graph g = c.graph;
   std::vector<bool> written(g.tensors.size(), false);
@@ -122,8 +121,8 @@ ir::Graph without_broken(const BuildContext& c) {
   return g;
 }
 
-/// A broken op's output may be read by ops built before it was known to be broken (a state, or an
-/// output with a declared type).
+/// Marks ops that read a broken op's output (a state, or an output with a declared type), which may
+/// have been built before that op was known to be broken.
 void spread_breakage(BuildContext& c) {
   for (size_t i = 0; i < c.graph.ops.size(); ++i) {
     ir::Op& op = c.graph.ops[i];
@@ -174,7 +173,7 @@ void build_graph(BuildContext& c, const Raw& root) {
   else
     c.hidden_outputs = true;
 
-  // Settings before the ops and roles that they govern; ops before whatever names them.
+  // Settings come before the ops and roles that they govern; ops come before whatever names them.
   build_settings(c, root);
   if (const Raw* units = root.find("cuda_units")) build_cuda_units(c, *units);
   build_algorithms(c, root);

@@ -1,5 +1,5 @@
-// What the parts of `build` share. Each reads its piece of the tree into BuildContext::graph and
-// reports what is wrong with it.
+// What the parts of `build` share. Each part reads its piece of the tree into BuildContext::graph
+// and reports what is wrong with it.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ using graph::ExprUse;
 using graph::kMaxOps;  // after unrolling; of iterations too
 using graph::Variable;
 
-inline constexpr int64_t kMaxTensors = kMaxOps;  // that repeats declare
+inline constexpr int64_t kMaxTensors = kMaxOps;  // for tensors that repeats declare
 
 /// The variables of the repeats around a piece of the tree, and the context of this iteration for
 /// its diagnostics.
@@ -40,31 +40,31 @@ struct Env {
   int32_t context = -1;
 };
 
-/// What is known of a tensor besides its declaration, index by index with Graph::tensors.
+/// What is known about a tensor besides its declaration; same index as in Graph::tensors.
 struct TensorState {
   bool poisoned = false;  // its type is not known because of an error already reported
   int32_t writer = -1;    // the first op that writes it
   ir::Loc written;        // where
 };
 
-/// What is known of an op besides ir::Op, index by index with Graph::ops.
+/// What is known about an op besides ir::Op; same index as in Graph::ops.
 struct OpState {
-  bool broken = false;  // an error was reported, or it reads what is poisoned
+  bool broken = false;  // an error was reported, or the op reads a poisoned tensor
   ir::Loc name_loc;
 };
 
-/// Ranges of `sm_roles`, right by themselves.
+/// Ranges of `sm_roles` that are right by themselves.
 struct RangesAt {
   ir::Loc loc;
   std::vector<ir::RoleRange> ranges;
 };
 
-/// A read of a name that no earlier op had written.
+/// A read of a name that no earlier op has written.
 struct PendingRead {
   std::string name;
   ir::Loc loc;
   size_t op = 0;
-  bool excused = false;  // an earlier op whose outputs could not be read may have written it
+  bool excused = false;  // an earlier op whose outputs couldn't be read may have written it
 };
 
 struct BuildContext {
@@ -80,22 +80,22 @@ struct BuildContext {
   std::vector<TensorState> tensor_state;
   std::vector<OpState> op_state;
   std::unordered_map<std::string, size_t> op_of;  // name to index
-  // How many ops a name means: their own, or their first output's.
+  // How many ops have a name, as their own or as their first output's.
   std::unordered_map<std::string, int> called;
   std::unordered_map<std::string, size_t> phase_of;  // name to index
   std::vector<PendingRead> pending;
-  std::vector<RangesAt> ranges;  // whether they take every op, shapes decide
+  std::vector<RangesAt> ranges;  // whether they take every op depends on shapes
   bool hidden_outputs = false;   // some op's outputs could not be read
 
-  const Env* env = nullptr;         // the repeats around what is being built, if there are any
+  const Env* env = nullptr;         // the repeats around the current piece, if any
   int64_t ops = 0, iterations = 0;  // so far, against kMaxOps
-  int64_t tensors = 0;              // that repeats declare, against kMaxTensors
+  int64_t tensors = 0;              // those that repeats declare, against kMaxTensors
   bool unrolled_too_much = false;
-  // Of iterations, made when needed.
+  // Contexts of iterations, made when needed.
   std::map<std::tuple<int32_t, const Raw*, int64_t>, int32_t> contexts;
-  // Keys meant by unknown ones, by the place of their map.
+  // Keys for which unknown keys were mistaken, by the place of their map.
   std::set<std::tuple<int32_t, int32_t, std::string>> misspelt;
-  size_t compared = 0;  // names looked at in search of near ones
+  size_t compared = 0;  // names compared in search of similar ones
 
   BuildContext(const BuildOptions& o, ir::Diagnostics& d) : options(o), diagnostics(d) {
     tensors_sound = !o.incomplete;
@@ -121,15 +121,15 @@ std::vector<std::string> words_of_dtypes();
 void check_keys(BuildContext& c, const Raw& map, const std::string& what,
                 const std::vector<std::string>& allowed);
 void check_duplicate_keys(BuildContext& c, const Raw& map, const std::string& what);
-/// Reports `expected` ("a list of names") if `raw` isn't of `kind`.
+/// Reports that `expected` ("a list of names") was expected if `raw` isn't of `kind`.
 bool expect(BuildContext& c, const Raw& raw, Raw::Kind kind, const std::string& what,
             const std::string& expected);
-/// suggest() for a key of `map`. The key that was meant is not reported as missing later.
+/// suggest() for a key of `map`. The suggested key isn't reported as missing later.
 std::string suggest_key(BuildContext& c, const Raw& map, const std::string& key,
                         const std::vector<std::string>& allowed);
-/// The key of `map` that `hint` says was meant, if it does, is not reported as missing later.
+/// If `hint` suggests a key of `map`, that key isn't reported as missing later.
 void mark_meant(BuildContext& c, const Raw& map, const std::string& hint);
-/// Reports that `map` has no `key`, if so, at `loc`.
+/// Whether `map` has no `key`; reports that at `loc`.
 bool is_missing(BuildContext& c, const Raw& map, const std::string& what, const std::string& key,
                 ir::Loc loc);
 /// The value of `key`, or nullptr and an error "tensor 'x' has no 'kind'".
@@ -137,14 +137,16 @@ const Raw* require(BuildContext& c, const Raw& map, const std::string& what,
                    const std::string& key);
 /// A string that is an identifier. `what`: "the name of the op".
 std::optional<std::string> read_name(BuildContext& c, const Raw& raw, const std::string& what);
-/// A list of identifiers; with `or_one`, a single one too. What is wrong is reported and left out.
+/// A list of identifiers or, with `or_one`, also a single one. Wrong entries are reported and left
+/// out.
 std::vector<std::pair<std::string, ir::Loc>> read_names(BuildContext& c, const Raw& raw,
                                                         const std::string& what, bool or_one,
                                                         bool* complete = nullptr);
-/// One of `words`.
+/// Reads one of `words`.
 std::optional<std::string> read_word(BuildContext& c, const Raw& raw, const std::string& what,
                                      const std::vector<std::string>& words);
-/// An integer known when compiling (an expression over `world` will do) in [lo, hi].
+/// Reads an integer in [lo, hi] that is known when compiling (an expression over `world` is
+/// allowed).
 std::optional<int64_t> read_constant(BuildContext& c, const Raw& raw, const std::string& what,
                                      int64_t lo, int64_t hi);
 /// The index of `word` in `words`, as an enumerator.
@@ -157,38 +159,40 @@ std::optional<Enum> read_enum(BuildContext& c, const Raw& raw, const std::string
     if (words[i] == *word) return static_cast<Enum>(i);
   return std::nullopt;
 }
-/// ops::did_you_mean, within a budget: a file full of wrong names must not take for ever.
+/// ops::did_you_mean with a limit on time: a file full of wrong names must not take for ever.
 std::string suggest(BuildContext& c, std::string_view word,
                     const std::vector<std::string>& candidates);
 
 // --- build_expr.cpp --------------------------------------------------------------------------
 
-/// An integer or a string that is an expression. Reports what is wrong, division by zero and
-/// overflow on any rank included. The ranks where `guard` is 0 don't evaluate it.
+/// Reads an integer, or a string that is an expression. Reports what is wrong, including division
+/// by zero and overflow on any rank. Ranks where `guard` is 0 don't evaluate it.
 std::optional<ir::Expr> read_expr(BuildContext& c, const Raw& raw, const std::string& what,
                                   ExprUse use, const ir::Expr* guard = nullptr);
-/// Reports where `e` would be less than 1, on any rank and at the ends of the ranges of dims.
+/// Reports where `e` would be less than 1, on any rank and at the ends of the dims' ranges.
 bool check_positive(BuildContext& c, const ir::Expr& e, ir::Loc loc, const std::string& what);
 
 // --- the parts of a graph --------------------------------------------------------------------
 
 void build_dims(BuildContext& c, const Raw& dims);
 void build_tensors(BuildContext& c, const Raw& tensors);
-/// The graph's `collectives`, and those of other files that its ops name.
+/// The graph's `collectives`, and those in other files that its ops name.
 void build_algorithms(BuildContext& c, const Raw& root);
 void build_ops(BuildContext& c, const Raw& ops);
-/// After all ops: names of ops, reads of what nothing writes, outputs that nothing writes.
+/// Runs after all ops: names ops, and reports reads of what nothing writes and outputs that nothing
+/// writes.
 void finish_ops(BuildContext& c);
-/// The attributes of `op`, from the keys that aren't common to all ops. False if an error was
-/// reported.
+/// Reads the attributes of `op` from the keys that aren't common to all ops. Returns false if an
+/// error was reported.
 bool build_attrs(BuildContext& c, const ops::OpDef& def, const Raw& raw, ir::Op& op);
-/// Whether `raw` gives operands names, which build_attrs reports: how many are left isn't said.
+/// Whether `raw` names its operands by keys, which build_attrs reports; a wrong number of operands
+/// then isn't reported.
 bool names_operands(const BuildContext& c, const ops::OpDef& def, const Raw& raw);
 const std::vector<std::string>& common_op_keys();
 void build_phases(BuildContext& c, const Raw& phases);
 void build_regions(BuildContext& c, const Raw& regions);
 void build_pipeline(BuildContext& c, const Raw& pipeline);
-/// `after` and `phase` of every op.
+/// Checks `after` and `phase` of every op.
 void check_references(BuildContext& c);
 /// Needs the ops and the schedule.
 void build_roles(BuildContext& c, const Raw& roles);
@@ -197,8 +201,8 @@ void build_roles(BuildContext& c, const Raw& roles);
 
 bool is_repeat(const Raw& op);
 /// Calls `body` for each op of `ops` that isn't a repeat, in order, with `{...}` replaced and
-/// places marked with their iteration. An op in which a replacement failed is reported and comes
-/// with `sound` = false, unreplaced.
+/// places marked with their iteration. An op in which a replacement failed is reported, and passed
+/// unreplaced with `sound` = false.
 using OpBody = void (*)(BuildContext& c, const Raw& op, bool sound);
 void unroll_ops(BuildContext& c, const Raw& ops, const Env& env, OpBody body);
 /// Calls `body` for the `tensors` of each iteration of each repeat in `ops`.

@@ -1,5 +1,5 @@
-// build_algorithms.cpp: collectives that users write chunk by chunk. What their statements mean
-// together is checked where they are used (compiler/ops/collectives/chunk_flow.h).
+// build_algorithms.cpp: collectives that users write chunk by chunk. The meaning of their
+// statements together is checked where they are used (compiler/ops/collectives/chunk_flow.h).
 
 #include <fmt/format.h>
 
@@ -38,7 +38,7 @@ std::optional<Expr> read_ranked(BuildContext& c, const Raw& raw, const std::stri
     }
   return e;
 }
-/// The same, or a name of several ranks.
+/// The same, or a name for several ranks.
 std::optional<Expr> read_ranks(BuildContext& c, const Raw& raw, const std::string& what,
                                const Expr* guard) {
   if (raw.kind == Raw::Kind::String && (raw.text == ir::kAllRanks || raw.text == ir::kOtherRanks))
@@ -118,7 +118,7 @@ std::vector<ChunkRange> read_all_chunks(BuildContext& c, const Raw& op, const st
   return ranges;
 }
 
-/// The attributes of a kind of statement, besides those that all have.
+/// The attributes of a kind of statement, besides those of all statements.
 std::vector<std::string> attributes_of(const std::string& kind) {
   if (kind == "signal") return {"to", "tag", "relaxed"};
   if (kind == "wait") return {"from", "tag", "relaxed"};
@@ -166,7 +166,7 @@ bool read_statement(BuildContext& c, const Raw& raw, ChunkOp& op) {
   const bool moves = keys[0] == "in";
   keys.insert(keys.end(), {"op", "if", "block", "unit"});
   if (!moves) {
-    // The DSL always says of what.
+    // The DSL always names the buffer.
     for (const char* key : {"in", "out"})
       if (const Raw* found = raw.find(key); found != nullptr) {
         keys.emplace_back(key);
@@ -264,7 +264,7 @@ void build_algorithm(BuildContext& c, const Raw& raw) {
     unroll_ops(c, *ops, {}, add_statement);
 }
 
-/// Does an op say `algorithm = name`?
+/// Whether an op has `algorithm = name`.
 bool names_algorithm(const Raw& ops, const std::string& name) {
   if (ops.kind != Raw::Kind::List) return false;
   return std::any_of(ops.list.begin(), ops.list.end(), [&](const Raw& op) {
@@ -272,7 +272,7 @@ bool names_algorithm(const Raw& ops, const std::string& name) {
     if (const Raw* inner = op.find("ops"); inner != nullptr && is_repeat(op))
       return names_algorithm(*inner, name);
     const Raw* word = op.find("algorithm");
-    // With '{i}' in it, it may be any.
+    // A word with '{i}' may be any name.
     return word != nullptr && (word->text == name || word->text.find('{') != std::string::npos);
   });
 }

@@ -1,4 +1,4 @@
-// build_attrs.cpp: the attributes of an op against its schema.
+// build_attrs.cpp: reads the attributes of an op, and checks them against its schema.
 
 #include <fmt/format.h>
 
@@ -22,7 +22,7 @@ const std::vector<std::string>& scaling_keys() {
   return keys;
 }
 
-/// An integer or a float, or a string that folds to an integer ("{i}" in a repeat).
+/// Reads an integer or a float, or a string that folds to an integer ("{i}" in a repeat).
 std::optional<ir::AttrValue> read_number(BuildContext& c, const Raw& raw, const std::string& what) {
   if (raw.kind == Raw::Kind::Int) return Expr(raw.integer);
   if (raw.kind == Raw::Kind::Float) return raw.number;
@@ -57,8 +57,8 @@ std::optional<ir::AttrValue> read_list(BuildContext& c, const Raw& raw, const st
   return list;
 }
 
-/// How frequencies are scaled, by the names of Hugging Face's configs, or "" if `map` doesn't say.
-/// Some say it by their keys alone.
+/// The way in which frequencies are scaled, by its name in Hugging Face's configs; "" if `map`
+/// doesn't say. Some configs say it by their keys alone.
 std::string scaling_type(const Raw& map, ir::Loc& loc) {
   for (const char* key : {"rope_type", "type"})
     if (const Raw* type = map.find(key); type != nullptr && type->kind == Raw::Kind::String) {
@@ -81,7 +81,7 @@ std::string scaling_type(const Raw& map, ir::Loc& loc) {
   return "";
 }
 
-/// Reports a scaling that `rope` doesn't have: what `scaling` holds means that of Llama 3.
+/// Reports a kind of scaling that `rope` doesn't have: `scaling` always means that of Llama 3.
 bool refuse_scaling(BuildContext& c, const std::string& type, ir::Loc loc,
                     const std::string& what) {
   if (type.empty() || type == "llama3") return false;
@@ -91,7 +91,7 @@ bool refuse_scaling(BuildContext& c, const std::string& type, ir::Loc loc,
                                   : "give frequencies that are scaled otherwise as an operand, and "
                                     "their factor of cosines and sines as 'attention_factor'");
   if (type == "default" || type == "none") instead = "leave 'scaling' out";
-  // Turns beyond all that there are: every pair is a slow one.
+  // A number of rotations larger than any that occurs: every pair counts as slow.
   if (type == "linear")
     instead =
         "write {factor: ..., low_freq_factor: 1e6, high_freq_factor: 2e6, original_max_position: "
@@ -168,7 +168,7 @@ ir::AttrTree read_tree(const Raw& raw) {
   return tree;
 }
 
-/// What other languages write for "nothing", where that is no word of the attribute.
+/// Whether the text is another language's word for "nothing", and no word of the attribute.
 bool is_nothing(const Raw& raw, const std::vector<std::string>& words) {
   if (raw.kind == Raw::Kind::Null) return true;
   const bool none = std::find(words.begin(), words.end(), "none") != words.end();
@@ -223,7 +223,7 @@ std::optional<ir::AttrValue> read_attr(BuildContext& c, const ops::OpDef& def, c
   return std::nullopt;
 }
 
-/// Is `e`, no attribute of the op, an operand with a name, as in "matmul(a = x, b = w)"?
+/// Whether `e`, which is no attribute of the op, is a named operand, as in "matmul(a = x, b = w)".
 bool is_operand(const BuildContext& c, const std::string& kind, const Raw::Entry& e) {
   return e.value.kind == Raw::Kind::String && c.tensor_of.count(e.value.text) > 0 &&
          ops::hint_for_attr(kind, e.key).empty();

@@ -1,5 +1,5 @@
-// build_expr.cpp: expressions of the tree: syntax, which names may stand in them, and whether they
-// have a value on every rank.
+// build_expr.cpp: expressions of the tree: their syntax, the names that they may use, and whether
+// they have a value on every rank.
 
 #include <fmt/format.h>
 
@@ -13,7 +13,8 @@ using ir::Expr;
 
 namespace {
 
-/// The part of `raw` that begins `at` bytes into its text, if the text stands in the file as it is.
+/// The place of the part of `raw` that begins `at` bytes into its text, if the file has the text as
+/// it is.
 ir::Loc part_of(const Raw& raw, size_t at, size_t length) {
   ir::Loc loc = raw.loc;
   const auto size = static_cast<int32_t>(raw.text.size());
@@ -23,7 +24,7 @@ ir::Loc part_of(const Raw& raw, size_t at, size_t length) {
   return loc;
 }
 
-/// Where `name` stands as a whole word in the text of `raw`.
+/// The place of `name` as a whole word in the text of `raw`.
 ir::Loc place_of(const Raw& raw, const std::string& name) {
   const auto word = [](char ch) {
     return ch == '_' || ch == '.' || std::isalnum(static_cast<unsigned char>(ch)) != 0;

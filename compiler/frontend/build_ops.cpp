@@ -1,8 +1,8 @@
 // build_ops.cpp: ops, their operands and their names.
 //
-// Ops are built in definition order. A read resolves to what earlier ops wrote; a name that isn't
-// there yet is kept until all ops are known, because the reason depends on what follows: defined
-// later, defined nowhere.
+// Ops are built in definition order. A read refers to what earlier ops wrote. A name that doesn't
+// exist yet is kept until all ops are known, because the message depends on what follows: whether
+// the name is defined later or nowhere.
 
 #include <fmt/format.h>
 
@@ -63,7 +63,7 @@ void read_common(BuildContext& c, const Raw& raw, const std::string& what, ir::O
       op.priority = *p;
 }
 
-/// False if the operand can't be used; what is not yet defined is kept for later.
+/// Reads an input. Returns false if it can't be used. An undefined name is kept for later.
 bool read_input(BuildContext& c, const std::string& name, ir::Loc loc, size_t op_index,
                 ir::Op& op) {
   const auto it = c.tensor_of.find(name);
@@ -174,7 +174,7 @@ const ops::OpDef* read_kind(BuildContext& c, const Raw& kind) {
   return nullptr;
 }
 
-/// `in` or `out` as names; nothing, and an error, if it is there but not readable.
+/// The names in `in` or `out`; nothing, after an error, if the key is present but not readable.
 std::optional<std::vector<std::pair<std::string, ir::Loc>>> read_operands(
     BuildContext& c, const Raw& raw, const std::string& what, const char* key, bool or_one,
     bool required, ir::Loc loc) {
@@ -266,7 +266,7 @@ void build_op(BuildContext& c, const Raw& raw, bool sound) {
   c.op_state.push_back(state);
 }
 
-/// Names given by the user are kept; the others are made so that none is used twice.
+/// Keeps names given by the user, and makes the others so that none is used twice.
 void name_ops(BuildContext& c) {
   for (size_t i = 0; i < c.graph.ops.size(); ++i) {
     const ir::Op& op = c.graph.ops[i];
@@ -277,7 +277,7 @@ void name_ops(BuildContext& c) {
     if (!fresh && c.error(c.op_state[i].name_loc, fmt::format("two ops are called '{}'", op.name)))
       c.note(c.op_state[it->second].name_loc, "the first is here");
   }
-  std::unordered_map<std::string, int> used;  // how often a base was taken
+  std::unordered_map<std::string, int> used;  // how often a base name was taken
   for (size_t i = 0; i < c.graph.ops.size(); ++i) {
     ir::Op& op = c.graph.ops[i];
     if (op.named) continue;

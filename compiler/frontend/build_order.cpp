@@ -27,7 +27,7 @@ bool check_op(BuildContext& c, const std::string& name, ir::Loc loc, const std::
                              user, name, c.called[name]));
     return false;
   }
-  // An op that could not be read may have that name.
+  // An op that couldn't be read may have that name.
   if (c.hidden_outputs) return false;
   if (!c.error(loc, fmt::format("{} names op '{}', which is not defined", user, name)))
     return false;

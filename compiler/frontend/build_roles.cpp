@@ -18,7 +18,7 @@ const std::vector<std::string>& role_words() {
   return words;
 }
 
-/// The scheduler exists in dynamic schedules only.
+/// Only dynamic schedules have a scheduler.
 bool check_scheduler(BuildContext& c, ir::Loc loc, const std::string& key) {
   const std::string why = graph::why_no_scheduler(c.graph, key);
   if (!why.empty()) c.error(loc, why);

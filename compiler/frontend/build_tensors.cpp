@@ -28,7 +28,7 @@ void declare_variable(BuildContext& c, const std::string& name, ir::Loc loc, con
     c.note(dim->loc, fmt::format("dim '{}' is declared here", name));
 }
 
-/// The tensor's slot, or nothing if the name is taken.
+/// The tensor's index, or nothing if the name is taken.
 std::optional<size_t> declare_tensor(BuildContext& c, const std::string& name, ir::Loc loc) {
   const auto [it, fresh] = c.tensor_of.emplace(name, c.graph.tensors.size());
   if (!fresh) {
@@ -44,8 +44,8 @@ std::optional<size_t> declare_tensor(BuildContext& c, const std::string& name, i
   return it->second;
 }
 
-/// The value of 'typical', if `raw` has one. `range`: of what `what` names; false if an error was
-/// reported.
+/// Reads 'typical', if `raw` has it. `range`: the range of the thing that `what` names. Returns
+/// false if an error was reported.
 bool read_typical(BuildContext& c, const Raw& raw, const std::string& what, ir::Interval range,
                   std::optional<int64_t>& typical) {
   const Raw* value = raw.find("typical");
@@ -142,7 +142,7 @@ void read_tensor(BuildContext& c, const std::string& name, ir::Loc loc, const Ra
     kind = read_enum<TensorKind>(c, *kind_raw, "the kind of " + what,
                                  {"input", "param", "state", "scalar", "output"});
   good = good && kind.has_value();
-  // Without a kind the keys that a scalar and a tensor have are both fine.
+  // Without a kind the keys of scalars and of tensors are all allowed.
   t.kind = kind.value_or(TensorKind::State);
   if (kind == TensorKind::Scalar) {
     const std::string scalar = "scalar '" + name + "'";

@@ -1,9 +1,10 @@
-// chunk_print.cpp: the statements of all ranks as one text.
+// chunk_print.cpp: prints the statements of all ranks as one text.
 //
-// Thread block by thread block: as long as all ranks that have it do the same kind of statement,
-// on as many chunks of the same buffers, it is one statement whose numbers are formulas. Where they
-// part, ranks that go on alike are taken together if a condition can say which they are. What has
-// no formula is written rank by rank. A rank's own statements keep their order throughout.
+// It goes thread block by thread block. As long as all ranks with the block have the same kind of
+// statement, on as many chunks of the same buffers, it prints one statement whose numbers are
+// formulas. Where ranks differ, those with the same continuation are printed together, if a
+// condition can say which ranks these are. What has no formula is printed rank by rank. A rank's
+// own statements keep their order throughout.
 
 #include <fmt/format.h>
 
@@ -21,12 +22,12 @@ using Kind = ChunkStatement::Kind;
 
 constexpr const char* kKindNames[] = {"copy", "put",     "get",     "reduce", "signal",
                                       "wait", "acquire", "release", "barrier"};
-/// Sets of ranks whose formulas are kept; each takes some 100 KiB in a world of 64.
+/// How many sets of ranks keep their formulas; each set takes some 100 KiB in a world of 64.
 constexpr size_t kMaxKept = 64;
 
 constexpr const char* kBufferNames[] = {"input", "output", "scratch"};
 
-/// What must be the same for statements to be written as one; the rest are numbers.
+/// What statements must have in common to be printed as one; the rest are numbers.
 std::vector<int64_t> shape_of(const ChunkStatement& s, int32_t rank) {
   std::vector<int64_t> shape = {static_cast<int64_t>(s.kind),
                                 s.packets,
@@ -43,8 +44,8 @@ std::vector<int64_t> shape_of(const ChunkStatement& s, int32_t rank) {
   return shape;
 }
 
-/// Which of `world` ranks these are (in ascending order): "" for all of them, nothing if no short
-/// condition says it.
+/// The condition for these ranks (in ascending order) in a world of `world`: "" for all ranks,
+/// nothing if no short condition says it.
 std::optional<std::string> condition_of(const std::vector<int32_t>& ranks, int32_t world) {
   const auto n = static_cast<int32_t>(ranks.size());
   if (n == world) return "";
@@ -105,7 +106,7 @@ class Printer {
   }
 
   void print_block(const std::vector<int32_t>& ranks) {
-    // What all have in common.
+    // The statements that all ranks have in common.
     size_t at = 0;
     const auto alike = [&] {
       for (int32_t r : ranks)
@@ -116,7 +117,7 @@ class Printer {
     };
     if (condition_of(ranks, program_.world))
       while (alike()) at += print_some(ranks, at);
-    // Those that go on alike, in the order of their first ranks.
+    // Ranks with the same continuation, in the order of their first ranks.
     std::map<std::vector<std::vector<int64_t>>, std::vector<int32_t>> classes;
     for (int32_t r : ranks) {
       std::vector<std::vector<int64_t>> shapes;
@@ -138,8 +139,9 @@ class Printer {
       }
   }
 
-  /// Statement `at` of these ranks, which have the same shape there, or it and those behind it that
-  /// are one for each other rank: how many.
+  /// Prints statement `at` of these ranks, which has the same shape on all of them; or, if there is
+  /// one such statement for each other rank, it and those behind it. Returns how many statements
+  /// were printed.
   size_t print_some(const std::vector<int32_t>& ranks, size_t at) {
     const auto each = static_cast<size_t>(program_.world) - 1;
     bool all = each >= 2 && (statement(ranks[0], at).kind == Kind::Signal ||
@@ -148,7 +150,7 @@ class Printer {
     print_together(ranks, at, all);
     return all ? each : 1;
   }
-  /// Whether these statements of the rank are alike, and each meets another of all other ranks.
+  /// Whether these statements of the rank are alike, and together name all other ranks, each once.
   bool has_others(int32_t rank, size_t at, size_t each) const {
     if (at + each > statements(rank).size()) return false;
     const ChunkStatement& first = statement(rank, at);
@@ -163,8 +165,8 @@ class Printer {
     return true;
   }
 
-  /// Statement `at` of these ranks: one if formulas are found. `others`: whoever it meets is each
-  /// other rank.
+  /// Prints statement `at` of these ranks, as one if formulas are found. `others`: the statement
+  /// names each other rank.
   void print_together(const std::vector<int32_t>& ranks, size_t at, bool others = false) {
     if (ranks.size() == 1) {
       out_ += text_of(ranks, at, others, [](const std::vector<int64_t>& values) {
@@ -187,8 +189,9 @@ class Printer {
     for (int32_t r : ranks) print_together({r}, at, others);
   }
 
-  /// The name that stands for the ranks of references `i` and behind, where on each of these ranks
-  /// they are the same chunks of all ranks or of all others, and how many they are; "" if not.
+  /// If references `i` and those behind it are, on each of these ranks, the same chunks of all
+  /// ranks or of all others: the name for these ranks, and how many references they are. Otherwise
+  /// "".
   std::pair<std::string, size_t> several(const std::vector<int32_t>& ranks, size_t at,
                                          std::vector<ChunkRef> ChunkStatement::* side,
                                          size_t i) const {
@@ -212,7 +215,7 @@ class Printer {
     return {"", 1};
   }
 
-  /// `formula` is asked for each number, given its values on the ranks.
+  /// Calls `formula` for each number, with its values on the ranks.
   template <typename Formula>
   std::string text_of(const std::vector<int32_t>& ranks, size_t at, bool others,
                       const Formula& formula) const {
@@ -274,7 +277,7 @@ class Printer {
     if (first.packets) arguments.emplace_back("packets = true");
     if (first.relaxed) arguments.emplace_back("relaxed = true");
     if (first.unit > 0) arguments.push_back(fmt::format("unit = {}", first.unit));
-    // A barrier without a block is that of all whom it is of.
+    // A barrier without a block is one of all blocks that meet.
     if (block_ > 0 || first.kind == Kind::Barrier)
       arguments.push_back(fmt::format("block = {}", block_));
     if (const std::string condition = *condition_of(ranks, program_.world); !condition.empty())

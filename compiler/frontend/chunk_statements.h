@@ -1,4 +1,4 @@
-// What the ranks of a collective do, rank by rank, and the text that says it once for all of them.
+// What each rank of a collective does, and the text that says it once for all ranks.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,9 @@ enum class ChunkBuffer : uint8_t { Input, Output, Scratch };
 
 struct ChunkRef {
   ChunkBuffer buffer = ChunkBuffer::Input;
-  int32_t rank = 0;  // whose
+  int32_t rank = 0;  // the chunk's rank
   int64_t begin = 0, count = 1;
-  bool packets = false;  // whether what is written or read travels as packets
+  bool packets = false;  // whether the data written or read travels as packets
 
   friend bool operator==(const ChunkRef&, const ChunkRef&) = default;
 };
@@ -30,7 +30,7 @@ struct ChunkStatement {
   size_t blocks = 0;   // barrier: index into ChunkProgram::block_lists
   bool packets = false, relaxed = false;
   int64_t unit = 0;               // bytes; 0: not in a loop
-  int64_t slice = 0, slices = 1;  // the part of its chunks that it is about, see refine()
+  int64_t slice = 0, slices = 1;  // the slice of its chunks that it handles, see refine()
   ir::Loc loc;
 };
 
@@ -40,12 +40,12 @@ struct ChunkProgram {
   int64_t chunks = 1, scratch = 0;
   bool in_place = false;
   std::vector<int64_t> semaphores;
-  std::vector<std::vector<std::vector<ChunkStatement>>> ranks;  // of rank and thread block
+  std::vector<std::vector<std::vector<ChunkStatement>>> ranks;  // by rank and thread block
   std::vector<std::vector<int64_t>> block_lists;
 };
 
-/// The definition of the collective: statements that ranks have in common are written once, with
-/// formulas over `rank` and `world`, which were evaluated to be the same on each rank.
+/// Prints the definition of the collective. Statements that ranks have in common are written once,
+/// with formulas over `rank` and `world` that were checked on each rank.
 std::string print_chunk_program(const ChunkProgram& program);
 
 }  // namespace maco::frontend

@@ -28,17 +28,17 @@ using cuda::KernelRequest;
 
 constexpr const char* kReader = "libmaco_clang.so";
 
-/// The shared object with Clang, opened when it is first wanted.
+/// The shared object with Clang, opened when it is first needed.
 struct Reader {
   cuda::ReadKernel read = nullptr;
-  std::string path, why;  // where it is, or why there is none
+  std::string path, why;  // where it is; why there is none
 };
 
-/// The file that this code is in, the program or a library, wherever it was started from and by
-/// whatever name; "" if that can't be told.
+/// The file of this code, a program or a library, wherever and under whatever name it was started;
+/// "" if that can't be found out.
 fs::path own_file() {
   const auto here = reinterpret_cast<uintptr_t>(&own_file);
-  // The loader knows libraries by the names that they were asked for, and the program by none.
+  // The loader knows libraries by the names under which they were loaded, and the program by none.
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) {
     unsigned long long begin = 0, end = 0;
@@ -54,10 +54,10 @@ fs::path own_file() {
   return code ? fs::path() : file;
 }
 
-// Beside this program or library, or where it was installed with it.
+// Places beside this program or library, and where it was installed with it.
 std::vector<fs::path> places() {
   if (const char* given = std::getenv("MACO_CLANG"); given && *given)
-    return {fs::absolute(given)};  // a name alone the loader would seek elsewhere
+    return {fs::absolute(given)};  // the loader would search elsewhere for a bare name
   std::vector<fs::path> list;
   const fs::path file = own_file();
   if (file.empty()) return list;
@@ -119,14 +119,14 @@ std::string find_toolkit() {
   return "";
 }
 
-/// The folder that sources are relative to: that of the graph's file.
+/// The folder of the graph's file, to which sources are relative.
 fs::path folder_of(const ir::Op& op, const ir::Diagnostics& diagnostics) {
   if (op.loc.file < 0) return {};
   return fs::path(diagnostics.file_name(op.loc.file)).parent_path();
 }
 
-/// Those of a command line come behind an op's own: folders are looked through after them, and a
-/// macro that both give is the command line's.
+/// Adds the command line's settings behind the op's own: its folders are searched later, and its
+/// definition of a macro wins.
 void add(const CudaSettings& settings, KernelRequest& request) {
   request.include_folders.insert(request.include_folders.end(), settings.include_folders.begin(),
                                  settings.include_folders.end());
@@ -140,7 +140,7 @@ void add(const CudaSettings& settings, KernelRequest& request) {
   request.defines.assign(last.rbegin(), last.rend());
 }
 
-/// Of a command line.
+/// Checks the macros of a command line.
 bool check_macros(const CudaSettings& settings, ir::Diagnostics& diagnostics) {
   for (const std::string& macro : settings.defines) {
     if (!ir::macro_name(macro).empty()) continue;
@@ -177,7 +177,7 @@ class KernelUse {
   const KernelRequest& request() const { return request_; }
   const ir::CudaOp& op() const { return k_; }
 
-  /// What makes the text of a unit: two uses with the same have one.
+  /// What determines the text of a unit: uses with equal keys share a unit.
   std::string key() const {
     std::string key =
         fmt::format("{}\n{}\n{}\n{}\n{}\n{}\n{}\n", request_.path, k_.kernel,
@@ -192,7 +192,7 @@ class KernelUse {
     return key;
   }
 
-  /// Two uses with the same are right or wrong together.
+  /// What determines whether a use is right: uses with equal keys are right or wrong together.
   std::string whole_key() const {
     std::string text = key();
     for (const KernelArg& arg : request_.args)
@@ -247,7 +247,7 @@ class KernelUse {
     return a;
   }
 
-  // The first block, the last, and some between, where every launch has the same grid.
+  // Samples the first block, the last, and some between, if every launch has the same grid.
   void samples() {
     std::array<int64_t, 3> grid{};
     for (size_t a = 0; a < 3; ++a) {
@@ -289,7 +289,7 @@ class KernelUse {
   KernelRequest request_;
 };
 
-/// The user's sources among those of the diagnostics.
+/// The user's sources as files of the diagnostics.
 class Files {
  public:
   explicit Files(ir::Diagnostics& diagnostics) : diagnostics_(diagnostics) {}
@@ -328,7 +328,7 @@ class Files {
   std::map<std::string, int32_t> files_;
 };
 
-/// "64, 4"; the last that are 1 are left out.
+/// "64, 4"; trailing extents of 1 are left out.
 std::string extents_text(std::array<int64_t, 3> extents) {
   size_t axes = 3;
   while (axes > 1 && extents[axes - 1] == 1) --axes;
@@ -336,7 +336,7 @@ std::string extents_text(std::array<int64_t, 3> extents) {
                      fmt::join(extents.begin(), extents.begin() + static_cast<long>(axes), ", "));
 }
 
-/// A graph to begin with.
+/// The text of a first draft of a graph.
 std::string sample_graph(const std::string& path, const cuda::KernelShape& shape,
                          const CudaSettings& settings) {
   using Kind = cuda::KernelShape::Parameter::Kind;
@@ -409,7 +409,7 @@ std::string sample_graph(const std::string& path, const cuda::KernelShape& shape
     std::transform(out.begin(), out.end(), std::back_inserter(names), name_of);
     results = fmt::format("{}", fmt::join(names, ", "));
   }
-  // Of a kernel whose blocks and threads stand in one line.
+  // A guess for a kernel whose grid and blocks have one axis.
   std::string guess;
   if (shape.block[1] == 1 && shape.block[2] == 1 && shape.grid[1] == 1 && shape.grid[2] == 1)
     guess = fmt::format(" A guess:\n#   writes = {{{0}: [[{1} * bx, {1} * bx + {1}]]}}",
@@ -445,7 +445,7 @@ bool read_cuda_kernels(ir::Graph& graph, const CudaSettings& settings,
                        ir::Diagnostics& diagnostics) {
   const int before = diagnostics.errors();
   std::map<std::string, std::pair<std::string, int64_t>> known;  // by key: unit, static memory
-  std::set<std::string> right;                                   // uses that were looked at
+  std::set<std::string> right;                                   // uses that were checked
   Files files(diagnostics);
   for (ir::Op& op : graph.ops) {
     if (op.kind != "cuda" || op.attrs.count("unit") > 0) continue;
@@ -463,7 +463,7 @@ bool read_cuda_kernels(ir::Graph& graph, const CudaSettings& settings,
     }
     if (!check_macros(settings, diagnostics)) return false;
     const KernelUse use(graph, op, settings, diagnostics);
-    // A use that differs in its regions or numbers only has the same unit, but is looked at again.
+    // A use that differs only in regions or numbers has the same unit, but is checked again.
     KernelReply reply;
     if (right.count(use.whole_key()) == 0) {
       reader().read(use.request(), reply);

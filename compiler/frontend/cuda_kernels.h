@@ -1,4 +1,4 @@
-// The kernels of ops `cuda`.
+// Reads the kernels of ops `cuda`.
 #pragma once
 
 #include <string>
@@ -12,24 +12,24 @@ namespace maco::frontend {
 /// How sources are read.
 struct CudaSettings {
   std::string target;  // "sm_90a", "cpu"
-  /// Of a command line, besides those of each op: folders of headers, relative to where the process
-  /// is, and macros, NAME or NAME=VALUE.
+  /// From the command line, in addition to those of each op: folders of headers, relative to the
+  /// process's folder, and macros, NAME or NAME=VALUE.
   std::vector<std::string> include_folders, defines;
 };
 
-/// Reads the kernels of all ops `cuda` of an inferred graph that have none yet: gives it their
-/// units (Graph::cuda_units), and the ops what they say of those. False, having reported, if a
-/// kernel can't be a task, or there is nothing here to read CUDA with.
+/// Reads the kernels of all ops `cuda` of an inferred graph that have none yet. Adds their units to
+/// the graph (Graph::cuda_units) and what they say to the ops. Returns false, after reporting, if a
+/// kernel can't be a task, or no reader of CUDA is installed.
 bool read_cuda_kernels(ir::Graph& graph, const CudaSettings& settings,
                        ir::Diagnostics& diagnostics);
 
-/// A graph that would use the kernel of a CUDA source, as DSL, with what its declaration doesn't
-/// say left to its reader; of the file's only kernel if `kernel` is "". "", having reported, if
-/// there is none, or nothing to read it with.
+/// A draft of a graph in the DSL that uses a kernel of a CUDA source, the file's only one if
+/// `kernel` is "". What the declaration doesn't say is left to the reader. Returns "", after
+/// reporting, if there is no such kernel or no reader of CUDA.
 std::string graph_of_cuda_kernel(const std::string& path, const std::string& kernel,
                                  const CudaSettings& settings, ir::Diagnostics& diagnostics);
 
-/// What reads CUDA: where it was found, or why there is nothing.
+/// Where the reader of CUDA was found, or why there is none.
 std::string describe_cuda_reader();
 
 }  // namespace maco::frontend

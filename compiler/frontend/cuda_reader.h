@@ -1,5 +1,6 @@
-// Between the frontend and what reads CUDA (clang_reader.cpp, a shared object of its own, so that
-// MACO starts without Clang and builds without it): one kernel for one use of it.
+// The interface between the frontend and the reader of CUDA (clang_reader.cpp). The reader is a
+// shared object of its own, so that MACO starts and builds without Clang. A request is about one
+// use of one kernel.
 #pragma once
 
 #include <array>
@@ -21,18 +22,18 @@ struct KernelArg {
   std::string name;
   ir::DType dtype = ir::DType::F32;
   std::vector<int64_t> shape;          // the largest extents
-  bool read = false, written = false;  // in `in`, in `out`
-  // Number; Integer where every launch has the same:
+  bool read = false, written = false;  // whether it is in `in`, in `out`
+  // Number; and Integer, if every launch has the same value:
   double number = 0;
   std::optional<int64_t> integer;
-  int64_t least = 1, most = 0;  // of all launches; none where that isn't known
-  /// Integer: it may not fit 32 bits, and comes in two parts: how often 2^32 goes into it, and the
-  /// rest less 2^31.
+  int64_t least = 1, most = 0;  // over all launches; most < least: unknown
+  /// Integer: the value may not fit 32 bits, and comes in two parts: the quotient by 2^32, and the
+  /// remainder less 2^31.
   bool wide = false;
 };
 
-/// Rows of a sample: what one block may touch of a tensor, by args' index; whole tensors are left
-/// out. Extents are clipped to the tensor.
+/// What one block of a sample may touch of a tensor, by the argument's index; tensors without
+/// limits are left out. Extents are clipped to the tensor.
 struct BlockRegion {
   size_t arg = 0;
   bool writes = false;
@@ -53,7 +54,7 @@ inline std::set<std::array<int64_t, 3>> sample_blocks(const std::array<int64_t, 
 }
 
 struct KernelRequest {
-  /// Only KernelReply::shape is asked for; of `kernel`, or of the file's only one where that is "".
+  /// Only KernelReply::shape is wanted, for `kernel` or, if that is "", for the file's only kernel.
   bool shape_only = false;
   std::string path;    // of the source
   std::string kernel;  // its name, with namespaces or without
@@ -61,16 +62,16 @@ struct KernelRequest {
   std::array<int64_t, 3> block{1, 1, 1};
   int64_t shared = 0;
   std::vector<KernelArg> args;
-  std::vector<BlockSample> samples;                   // blocks whose accesses are tried
+  std::vector<BlockSample> samples;                   // blocks whose accesses are checked
   int arch = 90;                                      // of the GPU; 0: the CPU target
   std::string cuda_folder;                            // the toolkit, or "" if there is none
-  std::vector<std::string> include_folders, defines;  // of a command line: -I, -D
+  std::vector<std::string> include_folders, defines;  // from the command line: -I, -D
 };
 
-/// What was found wrong, at a place of a source; an empty `file` means the use in the graph.
+/// An error at a place of a source; an empty `file` means the use in the graph.
 struct KernelError {
-  /// What of the use in the graph is wrong, where `file` is empty: an attribute's name, or with
-  /// `arg` that argument.
+  /// If `file` is empty: which part of the use in the graph is wrong, an attribute by its name or,
+  /// with `arg`, that argument.
   std::string attribute;
   std::optional<size_t> arg;
   std::string file;
@@ -85,18 +86,18 @@ struct KernelShape {
     std::string name, type;
     enum class Kind : uint8_t { Tensor, Integer, Number, Other };
     Kind kind = Kind::Other;
-    bool written = false;            // Tensor: it may be
-    bool updated = false;            // Tensor: read before it is written
-    std::optional<ir::DType> dtype;  // Tensor: the one that its elements are, if they are one's
+    bool written = false;            // Tensor: whether it may be written
+    bool updated = false;            // Tensor: whether it is read before it is written
+    std::optional<ir::DType> dtype;  // Tensor: the elements' dtype, if they have one
     int64_t number = 1024;           // Integer: a value; Tensor: elements
-    int64_t most = INT64_MAX;        // Integer: of the numbers that may be guessed
+    int64_t most = INT64_MAX;        // Integer: the largest number that may be guessed
   };
   std::string name;
   std::vector<Parameter> parameters;
   std::vector<std::string> template_parameters;
-  std::vector<std::string> template_args;  // of the instance; none: nothing is known of them
+  std::vector<std::string> template_args;  // of the instance; empty: unknown
   std::array<int64_t, 3> grid{1, 1, 1}, block{1, 1, 1};
-  bool launched = false;  // the block is that of a launch in the file
+  bool launched = false;  // whether the block is that of a launch in the file
   int64_t shared = 0;     // dynamic shared memory in bytes
 };
 
@@ -105,10 +106,10 @@ struct KernelReply {
   std::string original, device;  // see ir::CudaUnit
   int64_t static_shared = 0;     // bytes of a block
   std::optional<KernelShape> shape;
-  bool read = false;  // the file, to its end
+  bool read = false;  // whether the file was read to its end
 };
 
-/// Of the shared object: `maco_read_kernel`, and which version of this interface it has.
+/// The shared object's entry point, `maco_read_kernel`, and the version of this interface.
 using ReadKernel = void (*)(const KernelRequest&, KernelReply&);
 inline constexpr int kReaderInterface = 6;
 

@@ -1,4 +1,4 @@
-// The habits of those who write Python, C, Rust and MLIR, and how the DSL says the same.
+// How the DSL says what people write in Python, C, Rust and MLIR.
 #include "compiler/frontend/dsl_hints.h"
 
 #include <fmt/format.h>
@@ -184,7 +184,7 @@ std::string hint_for_expression(std::string_view text) {
   const size_t from = text[0] == '-' ? 1 : 0;
   const size_t at = find_symbol(text, kSymbols, from);
   if (at == std::string_view::npos) return "";
-  // '1e-5 * x' begins with a number.
+  // A number like '1e-5' in '1e-5 * x'.
   size_t where = at;
   if (text[at] == '-' || text[at] == '+')
     if (at > 0 && (text[at - 1] == 'e' || text[at - 1] == 'E') && is_digit(text[from]))

@@ -1,5 +1,5 @@
-// The DSL: text to the tree that JSON would give. What the statements mean is the business of
-// build.cpp; here is only their syntax (docs/language.md has the grammar).
+// Parses the DSL into the tree that JSON would give. Only the syntax is handled here
+// (docs/language.md has the grammar); build.cpp gives the statements their meaning.
 #include <fmt/format.h>
 
 #include <charconv>
@@ -67,7 +67,7 @@ struct Block {
   Raw tensors, ops;
 };
 
-/// Whose statements are read.
+/// Where statements stand.
 enum class Place : uint8_t { Graph, Collective };
 
 class Parser {
@@ -79,12 +79,12 @@ class Parser {
     const int errors_before = diagnostics_.errors();
     try {
       graph();
-    } catch (DslSyntaxError&) {  // outside of any statement: nowhere to go on
+    } catch (DslSyntaxError&) {  // outside of any statement: no place to continue from
     }
     if (diagnostics_.errors() > errors_before) return std::nullopt;
     return std::move(root_);
   }
-  /// The collectives at the beginning: a map with them.
+  /// The collectives at the beginning of a file, as a map.
   std::optional<Raw> only_collectives() {
     const int errors_before = diagnostics_.errors();
     try {
@@ -115,11 +115,11 @@ class Parser {
       return std::nullopt;
     }
   }
-  /// After errors: the tree without the statements that have one; nothing if statements can't be
-  /// told apart.
+  /// After errors: the tree without the faulty statements; nothing if statements can't be told
+  /// apart.
   std::optional<Raw> rest() {
     if (!statements_end_) return std::nullopt;
-    // The header was read: a world that it doesn't give is one.
+    // The header was read; without a world in it, the world is one.
     if (root_.find("world") == nullptr) {
       Raw one;
       one.kind = Raw::Kind::Int;
@@ -170,7 +170,7 @@ class Parser {
     statements_end_ = header;
   }
 
-  /// "collective NAME(of = allreduce, chunks = world) { statements }", none or more.
+  /// None or more of "collective NAME(of = allreduce, chunks = world) { statements }".
   void collectives() {
     collectives_ = raw_list(scan_.here());
     while (scan_.at_name_before_name("collective")) {
@@ -267,8 +267,8 @@ class Parser {
 
   void statement(Block& block, bool top) {
     const Word first = scan_.name("a statement");
-    // 'input = relu(x)' defines a tensor called 'input': words are keywords only where nothing else
-    // fits.
+    // 'input = relu(x)' defines a tensor called 'input': a word is a keyword only where nothing
+    // else fits.
     const char next = scan_.peek();
     const bool call = next == '(' && !is_control(first.text);
     if (next == '=' || next == ',' || call) return op_statement(block, first);
@@ -439,13 +439,13 @@ class Parser {
     }
     const ir::Loc at = scan_.here();
     if (scan_.take("@")) add(op, "name", at, raw_string(scan_.name("the op's name after '@'")));
-    // 'relu(x) -> y': that it gives nothing needn't be said, too.
+    // 'relu(x) -> y': no second error is needed about the missing result.
     if (outs.empty()) scan_.end_statement();
     for (Raw::Entry& entry : attributes.map) op.map.push_back(std::move(entry));
     block.ops.list.push_back(std::move(op));
   }
 
-  /// The name of a tensor and nothing that would make it an expression.
+  /// The name of a tensor, with nothing behind it that would make it an expression.
   Word operand(const Word& kind) {
     const ir::Loc at = scan_.here();
     const std::string_view text = scan_.rest_of_line();
@@ -469,7 +469,8 @@ class Parser {
     }
     return name;
   }
-  /// What stands where an operand should. Nothing is said of it where the op isn't one: that is.
+  /// Reports something else in place of an operand. Does nothing if the op is unknown, which is
+  /// reported.
   void no_operand(const Word& kind) {
     const char next = scan_.peek();
     const bool value = next == '[' || next == '-' || (next >= '0' && next <= '9');
@@ -642,7 +643,7 @@ class Parser {
   ir::Diagnostics& diagnostics_;
   DslScanner scan_;
   Raw root_, dims_, phases_, regions_, collectives_;
-  bool statements_end_ = false;  // root_ has all that could be read
+  bool statements_end_ = false;  // whether root_ has all that could be read
   int depth_ = 0;                // of values and repeats
 };
 
@@ -667,7 +668,7 @@ std::optional<ir::Graph> parse_dsl(int32_t file, ir::Diagnostics& diagnostics,
   options.collectives = collectives;
   options.open_outputs = true;
   if (auto raw = parser.run()) return build(*raw, options, diagnostics);
-  // What else is wrong is said at once.
+  // Report all other errors at once.
   options.incomplete = true;
   if (auto raw = parser.rest()) build(*raw, options, diagnostics);
   return std::nullopt;

@@ -1,5 +1,5 @@
-// A graph as canonical DSL: declarations, settings, ops in their order, then what refers to ops.
-// Outputs stand at the op that gives them, with their types.
+// Prints a graph as canonical DSL: declarations, settings, ops in their order, then what refers to
+// ops. Outputs are declared with their types at the op that gives them.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ std::string print(const Raw& value) {
     case Raw::Kind::Int: return std::to_string(value.integer);
     case Raw::Kind::Float: return print_float(value.number);
     case Raw::Kind::String: {
-      // Something called 'true' would read back as a truth value.
+      // A word 'true' would be read as a truth value.
       const bool bare =
           value.text_column_shift == 0 && value.text != "true" && value.text != "false";
       return bare ? value.text : print_quoted(value.text);
@@ -138,7 +138,7 @@ class Printer {
                        typical(raw));
   }
 
-  /// Keys with statements of their own are left to those.
+  /// Prints settings, except keys that have statements of their own.
   void settings() {
     for (const Raw::Entry& e : root_.map) {
       if (e.key == "phases") {
@@ -161,8 +161,8 @@ class Printer {
     return out;
   }
 
-  /// "output y : bf16[64] = ", "l, r = ". An op that gives both outputs and others has its outputs
-  /// declared before it.
+  /// "output y : bf16[64] = ", "l, r = ". If an op gives both outputs and other tensors, its
+  /// outputs are declared before it.
   std::string results(const ir::Op& op) {
     if (op.out.empty()) return "";
     const auto declared = [&](ir::TensorId out) { return is_output(graph_[out]); };
@@ -198,7 +198,7 @@ class Printer {
 
   const ir::Graph& graph_;
   const Raw root_;
-  std::vector<bool> written_;  // by tensor: an op gives it
+  std::vector<bool> written_;  // by tensor: whether an op gives it
   std::string out_;
 };
 

@@ -37,7 +37,7 @@ void append_utf8(std::string& out, uint32_t code) {
   }
 }
 
-// Bytes of the character that `text` begins with in UTF-8; 0: it begins with none.
+// How many bytes the first UTF-8 character of `text` has; 0 if there is no valid one.
 size_t utf8_length(std::string_view text) {
   const auto byte = [&](size_t i) -> uint32_t {
     return i < text.size() ? static_cast<unsigned char>(text[i]) : 0;
@@ -47,14 +47,14 @@ size_t utf8_length(std::string_view text) {
   const size_t length = lead < 0xc2 ? 0 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : lead < 0xf5 ? 4 : 0;
   for (size_t i = 1; i < length; ++i)
     if ((byte(i) & 0xc0) != 0x80) return 0;
-  // Those written longer than need be, surrogates, and what lies behind the last character.
+  // Overlong encodings, surrogates, and values behind the last character.
   const uint32_t two = lead << 8 | byte(1);
   const bool none = (two >= 0xe080 && two < 0xe0a0) || (two >= 0xeda0 && two < 0xedc0) ||
                     (two >= 0xf080 && two < 0xf090) || (two >= 0xf490 && two < 0xf4c0);
   return none ? 0 : length;
 }
 
-/// Of a character of two or three bytes in UTF-8.
+/// The code point of a UTF-8 character of two or three bytes.
 uint32_t code_point(std::string_view text) {
   const auto low = [&](size_t i) { return static_cast<unsigned char>(text[i]) & 0x3fU; };
   const auto lead = static_cast<unsigned char>(text[0]);
@@ -210,7 +210,7 @@ void DslScanner::end_statement() {
 
 void DslScanner::expected(std::string_view what, const std::string& hint) {
   skip();
-  // Inside brackets the next thing may be lines away, and not what the reader should look at.
+  // Inside brackets the next token may be lines away, which would mislead the reader.
   if (!open_.empty() && line_end(read_) < at_)
     fail(loc(read_, read_ + 1), fmt::format("expected {} before the end of the line", what));
   fail(at(at_) == '"' ? loc(at_, string_end(at_)) : here(),
@@ -218,7 +218,7 @@ void DslScanner::expected(std::string_view what, const std::string& hint) {
                    hint.empty() ? hint_for_symbol(text_.substr(at_)) : hint));
 }
 
-/// The end of a `{...}` part of a name or integer that begins at `from`, or `from` if there is
+/// The end of a `{...}` part that begins at `from` within a name or integer; `from` if there is
 /// none: the braces of a block or a map hold no expression.
 size_t DslScanner::template_end(size_t from) {
   if (at(from) != '{') return from;
@@ -263,7 +263,7 @@ size_t DslScanner::number_end(size_t from) const {
       while (is_digit(at(i))) ++i;
     }
   }
-  while (is_word(at(i))) ++i;  // '12x' is one wrong thing, not two right ones
+  while (is_word(at(i))) ++i;  // '12x' is one error, not two tokens
   return i;
 }
 
@@ -428,7 +428,7 @@ Word DslScanner::expression(std::string_view what, bool comparisons) {
 
 Word DslScanner::source(size_t from, size_t to) const {
   Word word{std::string(text_.substr(from, to - from)), loc(from, to)};
-  // An expression over several lines keeps its columns; what isn't part of it becomes blank.
+  // An expression over several lines keeps its columns; comments and line ends become blanks.
   bool comment = false;
   for (char& c : word.text) {
     const size_t i = static_cast<size_t>(&c - word.text.data());
@@ -452,9 +452,9 @@ Word DslScanner::chunks() {
 }
 
 void DslScanner::recover() {
-  // With the open brackets closed somewhere ahead, the statement ends where they do; with one that
-  // nothing closes, it ends with the line, as nobody knows where it was meant to.
-  // How far ahead is looked is limited, for files in which nothing closes anything.
+  // If the open brackets are closed somewhere ahead, the statement ends there. If one is never
+  // closed, the statement ends with the line, as its intended end is unknown. The search ahead is
+  // limited, for files in which nothing is closed.
   std::vector<char> open = open_;
   open_.clear();
   const size_t begin = std::max(at_, failed_);

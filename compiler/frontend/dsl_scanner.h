@@ -1,5 +1,5 @@
-// The words of the DSL: names, numbers, strings, expression texts, and where they stand. Private to
-// the frontend.
+// The tokens of the DSL: names, numbers, strings, texts of expressions, and their places. Private
+// to the frontend.
 #pragma once
 
 #include <string>
@@ -11,8 +11,8 @@
 
 namespace maco::frontend {
 
-/// Thrown after a syntax error was reported; the statement loop catches it and goes on at the next
-/// statement.
+/// Thrown after a syntax error was reported; the statement loop catches it and continues at the
+/// next statement.
 struct DslSyntaxError {};
 
 /// A text and its place.
@@ -21,10 +21,9 @@ struct Word {
   ir::Loc loc;
 };
 
-/// Reads file `file` from its beginning. Blanks and comments are skipped before everything that is
-/// read; line ends too while a bracket is open. So are comments of C, the first of which is
-/// reported. Methods that can't read what they are named after report that and throw
-/// DslSyntaxError.
+/// Reads file `file` from its beginning. Blanks and comments before each token are skipped, and
+/// line ends too while a bracket is open. Comments of C are also skipped; the first is reported. A
+/// method that can't read the token after which it is named reports that and throws DslSyntaxError.
 class DslScanner {
  public:
   DslScanner(int32_t file, ir::Diagnostics& diagnostics);
@@ -37,27 +36,28 @@ class DslScanner {
   /// Consumes `symbol` if it is next.
   bool take(std::string_view symbol);
   void expect(std::string_view symbol, std::string_view what, const std::string& hint = "");
-  /// '(', '[' or '{', up to whose counterpart line ends are blanks.
+  /// '(', '[' or '{': line ends are blanks up to the matching bracket.
   void open(char bracket);
   void close(char bracket);
   /// Skips empty lines.
   void skip_lines();
-  /// At the end of a line, of the file, or at a ';', which end_statement() reports.
+  /// Whether a line or the file ends here, or at a ';', which end_statement() reports.
   bool at_line_end() { return peek() == '\n' || peek() == '\0' || peek() == ';'; }
-  /// Reports what stands behind a statement in its line; of ';' the first in a file, which are
-  /// skipped. `hint` as in expected().
+  /// Reports what stands behind a statement in its line. ';' is skipped, and only the first one in
+  /// a file reported. `hint` as in expected().
   void end_statement();
 
   bool at_name();
   /// A name, with `{i}` parts kept as they stand.
   Word name(std::string_view what);
-  /// Is a name followed by `symbol` next (and not by '==' for '=')? Consumes nothing.
+  /// Whether a name followed by `symbol` is next ('=' doesn't match '=='). Consumes nothing.
   bool at_name_before(char symbol);
-  /// Is `word` next, and then another name?
+  /// Whether `word` is next, and then another name.
   bool at_name_before_name(std::string_view word);
-  /// Is a map next? '{' followed by '}' or by a key and ':'; otherwise the '{' of '{i + 1}'.
+  /// Whether a map is next: '{' followed by '}' or by a key and ':'. Otherwise the '{' is that of
+  /// '{i + 1}'.
   bool at_map();
-  /// A quoted string, escapes resolved; the place is that of the opening quote.
+  /// A quoted string, with escapes resolved; its place is the opening quote.
   Word quoted();
   /// An integer expression, word or number: its source text. Without `comparisons` it ends before
   /// '<', '=', '&' and so on.
@@ -66,18 +66,17 @@ class DslScanner {
   /// "scratch[2:4] @ (rank + 1) % world": chunks of a user's algorithm, as source text.
   Word chunks();
 
-  /// Where the next thing stands.
+  /// The place of the next token.
   ir::Loc here();
   [[noreturn]] void fail(ir::Loc loc, std::string message);
-  /// "expected ..., found ...", at the next thing or, if that is on a later line, at the end of
-  /// what was read.
-  /// `hint`: what follows that, else hint_for_symbol.
+  /// Reports "expected ..., found ..." at the next token or, if that is on a later line, at the end
+  /// of what was read. `hint`: what follows in the message, by default hint_for_symbol.
   [[noreturn]] void expected(std::string_view what, const std::string& hint = "");
-  /// What stands between here and the end of the line or a comment.
+  /// The text up to the end of the line or a comment.
   std::string_view rest_of_line();
-  /// After a DslSyntaxError: goes to the end of the broken statement.
+  /// Continues after a DslSyntaxError: skips to the end of the broken statement.
   void recover();
-  /// The same, but goes to the next `symbol`.
+  /// Likewise, but skips to the next `symbol`.
   void recover_at(char symbol);
 
  private:
@@ -104,7 +103,7 @@ class DslScanner {
   size_t at_ = 0;      // next character
   size_t read_ = 0;    // end of the last thing read
   size_t failed_ = 0;  // where the last error stands
-  size_t budget_;      // characters that recover() may still look at in vain
+  size_t budget_;      // characters that recover() may still read in vain
   std::vector<char> open_;
   bool told_comment_ = false, told_semicolon_ = false;
 };

@@ -1,4 +1,4 @@
-// fields.cpp: the small questions that every part of the build asks of the tree.
+// fields.cpp: reads small values of the tree, for all parts of the build.
 
 #include <fmt/format.h>
 
@@ -17,7 +17,7 @@ std::string quoted(std::string_view text) {
   std::string result = "'";
   for (size_t i = 0; i < std::min(kMax, text.size()); ++i) {
     const auto byte = static_cast<unsigned char>(text[i]);
-    // Of UTF-8 the second control characters, U+0080 to U+009F, are C2 and another byte.
+    // In UTF-8 the second set of control characters, U+0080 to U+009F, is C2 and another byte.
     const bool second =
         byte == 0xc2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xa0;
     result += byte < 0x20 || byte == 0x7f || second ? '?' : text[i];
@@ -77,7 +77,7 @@ void mark_meant(BuildContext& c, const Raw& map, const std::string& hint) {
 
 std::string suggest_key(BuildContext& c, const Raw& map, const std::string& key,
                         const std::vector<std::string>& allowed) {
-  // Of what another project's name may stand for, what isn't there yet.
+  // Only keys that aren't present are candidates for another project's name.
   std::vector<std::string> open;
   for (const std::string& name : allowed)
     if (map.find(name) == nullptr) open.push_back(name);
@@ -119,7 +119,7 @@ void check_keys(BuildContext& c, const Raw& map, const std::string& what,
 
 namespace {
 
-/// "; did you mean 'true'?" for what other languages write for it.
+/// "; did you mean 'true'?" for other languages' spellings of it.
 std::string truth_of(const Raw& raw) {
   std::string text = raw.text;
   for (char& ch : text) ch = static_cast<char>(std::tolower(static_cast<unsigned char>(ch)));

@@ -10,10 +10,10 @@
 
 namespace maco::frontend {
 
-/// Each parses file `file` of `diagnostics` (Diagnostics::add_file), builds, validates and infers
-/// the graph. All errors of the file are reported; nothing is returned if there was one.
-/// `collectives`: documents of parse_collectives, whose collectives ops may name as their
-/// algorithm; those that none names are left alone.
+/// Parses file `file` of `diagnostics` (Diagnostics::add_file); builds, validates and infers the
+/// graph. All errors of the file are reported; returns nothing if there was one. `collectives`:
+/// documents of parse_collectives, whose collectives ops may name as their algorithm; unused ones
+/// are ignored.
 std::optional<ir::Graph> parse_json(int32_t file, ir::Diagnostics& diagnostics,
                                     const std::vector<Raw>& collectives = {});
 std::optional<ir::Graph> parse_dsl(int32_t file, ir::Diagnostics& diagnostics,
@@ -26,26 +26,26 @@ std::optional<ir::Graph> parse_graph(int32_t file, ir::Diagnostics& diagnostics,
 std::string print_json(const ir::Graph& graph);
 std::string print_dsl(const ir::Graph& graph);
 
-/// Syntax only. The tree has the shape of the JSON document in both cases.
+/// Parse the syntax only. The tree has the shape of the JSON document in both cases.
 std::optional<Raw> parse_json_raw(int32_t file, ir::Diagnostics& diagnostics);
 std::optional<Raw> parse_dsl_raw(int32_t file, ir::Diagnostics& diagnostics);
 
 /// The collectives of a file in either spelling; it need not have a graph.
 std::optional<Raw> parse_collectives(int32_t file, ir::Diagnostics& diagnostics);
-/// Those of several files, by path; reports those that can't be read.
+/// The collectives of several files, by path; reports files that can't be read.
 std::optional<std::vector<Raw>> read_collectives(const std::vector<std::string>& paths,
                                                  ir::Diagnostics& diagnostics);
 std::optional<Raw> parse_dsl_collectives(int32_t file, ir::Diagnostics& diagnostics);
 
-/// A value of the DSL by itself: "[[bx, bx + 1]]", "{dtype: f32, shape: [4]}".
+/// A single value of the DSL: "[[bx, bx + 1]]", "{dtype: f32, shape: [4]}".
 std::optional<Raw> parse_dsl_value(int32_t file, ir::Diagnostics& diagnostics);
 
 struct BuildOptions {
   bool open_outputs = false;  // DSL: an output may leave dtype and shape to its op
-  /// Statements that couldn't be read were left out of the tree: what isn't defined in it may be
-  /// defined there, and the graph is of no use.
+  /// Statements that couldn't be read were left out of the tree. A missing definition may be in
+  /// them, and the graph can't be used.
   bool incomplete = false;
-  /// Accept ops and attributes that only passes make: maco-opt reads dumps back.
+  /// Accept ops and attributes that only passes make, as maco-opt reads dumps.
   bool internal_ops = false;
   std::vector<Raw> collectives{};  // as above
 };

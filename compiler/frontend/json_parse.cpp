@@ -1,13 +1,12 @@
 // json_parse.cpp: JSON text to Raw.
 //
-// nlohmann's SAX parser decides what is JSON and decodes it; it doesn't tell where a value stands.
-// A cursor over the same text does: between two events lie only white space, commas and colons, so
-// that the token of each event is found by skipping those. When the parser gives up, the cursor
-// stands behind the last good token, and what may follow there is known from the stack of open
-// brackets.
+// nlohmann's SAX parser decides what is JSON and decodes it, but doesn't tell the places of values.
+// A cursor over the same text does. Between two events lie only white space, commas and colons, so
+// that skipping those finds each event's token. When the parser gives up, the cursor stands behind
+// the last good token, and the stack of open brackets says what may follow there.
 //
-// A slip whose repair is plain (a comma too many, a comment, ...) is an error, repaired in the
-// texts, and reading begins again, so that all slips of a file are reported. After any other error
+// A slip with an obvious repair (a comma too many, a comment, ...) is reported and repaired in the
+// text, and reading begins again, so that all slips of a file are reported. After any other error,
 // what was read so far is checked.
 
 #include <fmt/format.h>
@@ -23,7 +22,7 @@ namespace maco::frontend {
 
 namespace {
 
-// Of nested brackets; a graph needs 6, and two for each nested repeat.
+// The most nested brackets. A graph needs 6, and two for each nested repeat.
 constexpr size_t kMaxDepth = 100;
 
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
@@ -32,14 +31,14 @@ bool is_word(char c) {
   return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
 }
 
-/// A file's text with the slips repaired that were found so far.
+/// A file's text with the repairs of the slips found so far.
 struct Repaired {
   std::string text;  // every byte in its place in the file: comments are blank, quotes double
   std::map<size_t, std::string> inserted;  // before the byte at the key
-  std::set<size_t> removed;                // commas too many
+  std::set<size_t> removed;                // surplus commas
   int count = 0;
 
-  /// What the parser reads.
+  /// The text that the parser reads.
   std::string json() const {
     std::string s;
     size_t at = 0;
@@ -116,8 +115,8 @@ class TreeBuilder {
   }
 
   Raw& root() { return root_; }
-  /// Without what was open when the parser gave up: of its tensors and ops those that were read, of
-  /// other keys those that were complete.
+  /// The tree without what was open when the parser gave up. It has those tensors and ops, and
+  /// those other keys, that were complete.
   Raw& complete_part() {
     if (stack_.empty()) return root_;
     const auto drop_last = [](Raw& raw) {
@@ -194,7 +193,7 @@ class TreeBuilder {
     while (i < text_.size() && is_word(text_[i])) ++i;
     return std::max(i, pos_ + 1);
   }
-  /// Moves to the next token and past it; its place.
+  /// Moves past the next token; returns its place.
   ir::Loc take_token() {
     while (!at_end() && (is_space(peek()) || peek() == ',' || peek() == ':')) step();
     const size_t end = token_end();
@@ -294,7 +293,7 @@ class TreeBuilder {
       if (repaired_.text[i] != '\n') repaired_.text[i] = with;
     ++repaired_.count;
   }
-  /// Whether `what` was inserted at the cursor, so that what is wrong now stands behind it.
+  /// Whether `what` was inserted at the cursor, so that the current error stands behind it.
   bool repaired_at(char what) const {
     const auto it = repaired_.inserted.find(pos_);
     return it != repaired_.inserted.end() && it->second.find(what) != std::string::npos;
@@ -381,7 +380,7 @@ class TreeBuilder {
     if (peek() == '"') return explain_string(position, what);
     unexpected_word(expected);
   }
-  /// What isn't a string, but would be one in quotes.
+  /// Reports a word without quotes that would be a string in quotes.
   void unexpected_word(std::string_view expected) {
     const size_t begin = pos_, end = token_end();
     const bool bare = is_word(peek()) && !is_digit(peek()) && !repaired_at('"');
@@ -406,8 +405,8 @@ class TreeBuilder {
     }
     unexpected_word(expected);
   }
-  /// The parser stopped inside the string at pos_, having read `position` bytes; its message ends
-  /// in the reason.
+  /// Reports an error inside the string at pos_, where the parser has read `position` bytes; its
+  /// message ends in the reason.
   void explain_string(size_t position, std::string_view what) {
     std::string_view reason = "the string is malformed";
     if (size_t at = what.find("invalid string: "); at != std::string_view::npos) {
@@ -433,7 +432,7 @@ class TreeBuilder {
   Raw root_;
   std::vector<Raw*> stack_;  // open maps and lists; a parent doesn't grow while a child is open
   Last last_ = Last::Nothing;
-  bool broken_value_ = false;  // the last value is no number that JSON has
+  bool broken_value_ = false;  // whether the last value is no valid JSON number
 };
 
 constexpr int kMaxRepairs = 40;
@@ -441,7 +440,7 @@ constexpr int kMaxRepairs = 40;
 struct Read {
   Raw root;
   bool sound = false;     // without errors
-  bool complete = false;  // with errors all of which were repaired
+  bool complete = false;  // with errors, but all of them repaired
 };
 
 Read read(int32_t file, ir::Diagnostics& diagnostics) {

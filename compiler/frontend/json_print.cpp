@@ -1,4 +1,4 @@
-// A graph as canonical JSON: a line for each tensor, op and other thing that has a name.
+// Prints a graph as canonical JSON: one line for each tensor, op and other named thing.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// mscclpp_checks.cpp: slices, packets, signals and the root of a broadcast.
+// mscclpp_checks.cpp: checks slices, packets, signals and the root of a broadcast.
 
 #include "compiler/frontend/mscclpp_checks.h"
 
@@ -21,7 +21,7 @@ bool has_slices(const std::vector<Statements>& rank) {
   return false;
 }
 
-/// Counts of marked chunks ahead of each, for one buffer of one rank.
+/// For each chunk of one rank's buffer, the number of marked chunks before it.
 class Marks {
  public:
   void resize(int64_t chunks) { ahead_.assign(index(chunks) + 1, 0); }

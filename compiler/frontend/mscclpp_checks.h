@@ -1,4 +1,4 @@
-// What the statements of a plan's ranks must be together.
+// Conditions that the statements of all ranks of a plan must meet together.
 #pragma once
 
 #include <optional>
@@ -11,15 +11,16 @@ namespace maco::frontend::mscclpp {
 /// Cuts chunks finer, so that each slice of a group of thread blocks is a number of whole chunks.
 void refine(std::vector<Gpu>& gpus, Values& values, ChunkProgram& program);
 
-/// What is read as packets was written as packets, and the other way round: else the plan would
-/// wait for ever, or compute with flags.
+/// Checks that what is read as packets was written as packets, and vice versa: otherwise the plan
+/// would wait for ever, or compute with flags.
 void check_packets(const std::vector<Gpu>& gpus, Values& values, const ChunkProgram& program);
 
-/// Outside of loops, whose rounds depend on sizes, there is a signal for each wait.
+/// Checks that there is a signal for each wait. Loops are left out, as their rounds depend on
+/// sizes.
 void check_signals(Values& values, const ChunkProgram& program);
 
-/// The rank whose input reaches everybody: the only one with input that is read, but never written.
-/// If there is none it is reported at `loc`.
+/// The rank whose input reaches all ranks: the only rank whose input is read but never written. If
+/// there is none, that is reported at `loc`.
 std::optional<int32_t> find_root(const std::vector<Gpu>& gpus, Values& values,
                                  const ChunkProgram& program, ir::Loc loc);
 

@@ -1,8 +1,8 @@
-// mscclpp_ops.cpp: the operations of a plan as statements.
+// mscclpp_ops.cpp: turns the operations of a plan into statements.
 //
-// They name channels and memory of peers by their places in the thread block's lists, whose entries
-// name places in the rank's. What is wrong is reported and left out, and what refers to something
-// that was wrong is skipped without a word.
+// Operations name channels and memory of peers by their indices in the thread block's lists, whose
+// entries are indices into the rank's lists. Wrong operations are reported and left out. What
+// refers to something wrong is skipped without a message.
 
 #include "compiler/frontend/mscclpp_ops.h"
 
@@ -20,11 +20,11 @@ using Statements = std::vector<ChunkStatement>;
 
 constexpr int64_t kMaxBlocks = 1024;  // of a rank; all of them are on the GPU at once
 constexpr int64_t kMaxStatements = 1 << 20;
-constexpr int64_t kMaxRefs = 1 << 22;  // chunks that all statements name
+constexpr int64_t kMaxRefs = 1 << 22;  // chunks that all statements together name
 
 constexpr const char* kBufferWords[] = {"input", "output", "scratch"};
 
-/// The schema's names of the operations that are known here.
+/// The schema's names of the supported operations.
 enum class Op : uint8_t {
   Nop,
   Barrier,
@@ -93,7 +93,7 @@ const std::map<std::string, Op>& op_names() {
   return names;
 }
 
-/// What a thread block's operations refer to.
+/// The things to which a thread block's operations refer.
 struct Block {
   int32_t rank = 0;
   int64_t id = 0;
@@ -126,10 +126,10 @@ class OpsReader {
   // --- thread blocks ---
 
   struct Barrier {
-    int64_t blocks = 0;  // that it is of
+    int64_t blocks = 0;  // how many blocks it is for
     ir::Loc loc;
     std::map<int64_t, int64_t> uses;  // by thread block
-    size_t list = 0;                  // of block_lists
+    size_t list = 0;                  // index into block_lists
   };
 
   void read_blocks(int32_t rank) {
@@ -167,7 +167,7 @@ class OpsReader {
     }
   }
 
-  /// The channels and the memory of peers that the thread block's operations number from 0.
+  /// Reads the channels and the memory of peers, which the thread block's operations number from 0.
   void read_block_lists(const Raw& raw, Block& block) {
     const Gpu& g = gpu(block.rank);
     const auto each_id = [&](const Raw& entry, const char* key, size_t size, const auto& add) {
@@ -219,7 +219,7 @@ class OpsReader {
       }
   }
 
-  /// Each barrier is of the thread blocks that come to it.
+  /// Gives each barrier the thread blocks that reach it.
   void finish_barriers(int32_t rank) {
     std::map<size_t, size_t> lists;  // number of the barrier to its list
     for (const auto& [id, barrier] : barriers_) {
@@ -244,7 +244,7 @@ class OpsReader {
       if (refs_ > kMaxRefs) too_large(barrier.loc);
       program_.block_lists[barrier.list] = std::move(blocks);
     }
-    // Lists that are the same get the same number, so that statements are seen to be the same.
+    // Equal lists get the same number, so that equal statements are recognized.
     for (Statements& block : program_.ranks[index(rank)])
       for (ChunkStatement& s : block)
         if (s.kind == Kind::Barrier)
@@ -289,7 +289,7 @@ class OpsReader {
     }
     if (raw.find("tbg_info") != nullptr && !read_slice(raw)) return;
     switch (found->second) {
-      // Statements of a thread block follow each other, and what they wrote is seen by later ones.
+      // Statements of a thread block run in order, and later ones see what they wrote.
       case Op::Nop:
       case Op::Flush: return;
       case Op::Barrier: return barrier(raw, block, loop, out);
@@ -324,7 +324,7 @@ class OpsReader {
     }
   }
 
-  /// 'tbg_info': the operation is done by a group of thread blocks, of which this one does a slice.
+  /// 'tbg_info': a group of thread blocks executes the operation, and this block handles a slice.
   bool read_slice(const Raw& op) {
     const Raw* raw = values_.optional(op, "tbg_info", Raw::Kind::Map);
     if (raw == nullptr || !values_.object(*raw, "'tbg_info'")) return false;
@@ -334,7 +334,7 @@ class OpsReader {
 
   static std::string quoted(const Raw& op) { return "'" + op.find("name")->text + "'"; }
 
-  /// An operation's entry of 'channel_type'; most may leave it out.
+  /// An operation's 'channel_type'; most operations may leave it out.
   std::optional<Channel> channel_of(const Raw& op, bool required) {
     const Raw* raw = op.find("channel_type");
     if (raw == nullptr && !required) return Channel::Memory;
@@ -350,7 +350,7 @@ class OpsReader {
 
   enum class Side : uint8_t { Own, Peer };
 
-  /// Chunks of an own buffer ('type') or of a peer's ('buffer_id').
+  /// Reads chunks of an own buffer ('type') or of a peer's ('buffer_id').
   std::optional<ChunkRef> read_ref(const Raw& raw, const Block& block, Side side, Channel channel) {
     if (!values_.object(raw, "an entry of 'src_buff' or 'dst_buff'")) return std::nullopt;
     ChunkRef ref;
@@ -378,7 +378,7 @@ class OpsReader {
     return ref;
   }
 
-  /// 'index' (or what it is called) and 'size', within the buffer.
+  /// Reads 'index' (or its name in `key`) and 'size', which must lie within the buffer.
   bool read_chunks(const Raw& raw, const char* key, ChunkRef& ref) {
     const auto begin = values_.integer(raw, key, 0, kMaxChunks);
     const auto count = values_.integer(raw, "size", 1, kMaxChunks);
@@ -526,8 +526,8 @@ class OpsReader {
     add(out, std::move(s), op, loop);
   }
 
-  /// Entry i of the sources goes to entry i of the destinations. From one source it is one
-  /// statement.
+  /// Entry i of the sources goes to entry i of the destinations. If there is one source, this is
+  /// one statement.
   void put(const Raw& op, Op kind, const Block& block, const Loop* loop, Statements& out) {
     const auto type = channel_of(op, false);
     if (!type) return;
@@ -668,7 +668,7 @@ class OpsReader {
     add(out, std::move(s), op, loop);
   }
 
-  /// All operations of a plan reduce in the same way, which becomes the collective's.
+  /// All operations of a plan must reduce in the same way, which becomes the collective's.
   bool read_reduce_op(const Raw& op) {
     std::string word = "sum";
     ir::Loc loc = op.loc;
@@ -715,7 +715,7 @@ class OpsReader {
     const bool reads = kind == Op::ReadReduce || kind == Op::ReadReduceSend;
     const bool sends = kind == Op::ReduceSend || kind == Op::ReadReduceSend ||
                        kind == Op::ReduceSendPackets || kind == Op::ReduceCopySendPackets;
-    // The result's places: in own memory, as packets in own scratch, and in peers' memory.
+    // The result's places: in own memory, as packets in own scratch memory, and in peers' memory.
     const bool copies = kind == Op::ReduceCopyPackets || kind == Op::ReduceCopySendPackets;
     const size_t own = copies ? 2 : 1;
     auto from = read_refs(op, "src_buff", block, *type,
@@ -741,7 +741,7 @@ class OpsReader {
     s.to = std::move(*to);
     s.packets = packets && s.to.size() > 1;
     if (s.packets && s.to[0].buffer == Buffer::Scratch) {
-      // The first place isn't of packets: it is written first, and read for the others.
+      // The first place isn't in packets: it is written first, and then read for the others.
       ChunkStatement rest;
       rest.from = {s.to[0]};
       rest.packets = true;
@@ -755,7 +755,7 @@ class OpsReader {
     add(out, std::move(s), op, loop);
   }
 
-  /// `statement` (with its source) to `to`: copied to own chunks, put to others.
+  /// Sends the source of `statement` to `to`: copies it to own chunks, puts it to others.
   void send(const std::vector<ChunkRef>& to, const ChunkStatement& statement, const Block& block,
             const Raw& op, const Loop* loop, Statements& out) {
     for (const bool own : {true, false}) {
@@ -770,7 +770,7 @@ class OpsReader {
 
   // --- switch channels ---
 
-  /// Chunks at the same place of all ranks of a group.
+  /// Chunks at the same place on all ranks of a group.
   std::optional<std::vector<ChunkRef>> group_refs(const Raw& where, const char* index_key,
                                                   const Raw& id, const Block& block,
                                                   const Raw& op) {
@@ -798,7 +798,7 @@ class OpsReader {
     }
     return refs;
   }
-  /// The one entry of `key`, which names a switch channel.
+  /// The only entry of `key`, which names a switch channel.
   std::optional<std::vector<ChunkRef>> group_side(const Raw& op, const char* key,
                                                   const Block& block) {
     const Raw* list = values_.required(op, key, Raw::Kind::List);
@@ -809,7 +809,7 @@ class OpsReader {
     if (id == nullptr) return std::nullopt;
     return group_refs(entry, "index", *id, block, op);
   }
-  /// Of an operation with 'buffer_type', 'buffer_offset', 'size' and 'channel_ids'.
+  /// The group of an operation with 'buffer_type', 'buffer_offset', 'size' and 'channel_ids'.
   std::optional<std::vector<ChunkRef>> group_offset(const Raw& op, const Block& block) {
     const Raw* ids = values_.required(op, "channel_ids", Raw::Kind::List);
     if (ids == nullptr || !of_number(op, "channel_ids", ids->list.size(), 1, 1))
@@ -829,7 +829,7 @@ class OpsReader {
     if (!read_chunks(*raw, "index", ref)) return std::nullopt;
     return ref;
   }
-  /// The switch's order of summing is its own; any is as good.
+  /// The switch may add in any order.
   void group_reduce(const Raw& op, Op kind, const Block& block, const Loop* loop, Statements& out) {
     if (!read_reduce_op(op)) return;
     std::optional<std::vector<ChunkRef>> from, to;
@@ -847,7 +847,7 @@ class OpsReader {
     s.from = std::move(*from);
     s.to = std::move(*to);
     if (s.from.size() == 1) {
-      // A group of one.
+      // A group of one rank.
       send(std::vector<ChunkRef>(s.to), with_source(s.from[0], false), block, op, loop, out);
       return;
     }
@@ -907,7 +907,7 @@ class OpsReader {
     const auto chunks = values_.integer(*context, "num_chunks", 1, kMaxChunks);
     if (!unit || !chunks) return;
     const Loop loop{*unit, *chunks};
-    // Two loops that follow each other would read as one. Waiting for itself keeps them apart.
+    // Two adjacent loops would be read as one. A barrier of the block with itself separates them.
     if (!out.empty() && out.back().unit == loop.unit) {
       ChunkStatement s;
       s.kind = Kind::Barrier;
@@ -923,19 +923,19 @@ class OpsReader {
     }
     if (out.size() > before && !loop_moves_ && !values_.has_errors())
       values_.error(op.loc,
-                    "nothing in this pipeline moves chunks, so how often it goes round "
-                    "can't be said");
+                    "nothing in this pipeline moves chunks, so its number of iterations is "
+                    "unknown");
   }
 
   const std::vector<Gpu>& gpus_;
   Values& values_;
   ChunkProgram& program_;
-  std::map<int64_t, Barrier> barriers_;  // of the rank that is read
+  std::map<int64_t, Barrier> barriers_;  // of the rank that is being read
   std::map<std::vector<int64_t>, size_t> known_lists_;
   std::string reduce_;  // empty: nothing reduces so far
   ir::Loc reduce_loc_;
   bool mixed_ = false, full_ = false;
-  bool loop_moves_ = false;  // the loop that is read
+  bool loop_moves_ = false;  // whether the loop that is being read moves data
   int64_t ops_ = 0, statements_ = 0, refs_ = 0;
 };
 

@@ -8,8 +8,8 @@
 
 namespace maco::frontend::mscclpp {
 
-/// Reads the operations of all ranks as statements of `program`, which still have their slices
-/// (refine in mscclpp_checks.h). Returns how they reduce: "sum", "min" or "max"; "" if none does.
+/// Reads the operations of all ranks as statements of `program`, which still have their slices (see
+/// refine in mscclpp_checks.h). Returns how they reduce: "sum", "min" or "max"; "" if none does.
 std::string read_ops(const std::vector<Gpu>& gpus, Values& values, ChunkProgram& program);
 
 }  // namespace maco::frontend::mscclpp

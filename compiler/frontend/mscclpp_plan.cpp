@@ -1,6 +1,7 @@
-// mscclpp_plan.cpp: the JSON of an execution plan (schema of versions 0.8 and 0.9) to a collective.
+// mscclpp_plan.cpp: turns the JSON of an execution plan (schema versions 0.8 and 0.9) into a
+// collective.
 //
-// First what each rank has, then the operations of its thread blocks, then what these must be
+// It reads first what each rank has, then the operations of its thread blocks, then checks these
 // together; printing finds what the ranks have in common.
 
 #include "compiler/frontend/mscclpp_plan.h"
@@ -49,7 +50,7 @@ class Importer {
  private:
   int32_t world() const { return static_cast<int32_t>(gpus_.size()); }
 
-  /// Whether it is of the schema before this one, which it reports: nothing else of it fits.
+  /// Whether the plan has the previous schema, of which nothing else fits; reports that.
   bool is_old() {
     const Raw* gpus = root_.find("gpus");
     if (gpus == nullptr) return false;
@@ -92,14 +93,14 @@ class Importer {
       name += word ? c : '_';
     }
     if (name.empty() || (name[0] >= '0' && name[0] <= '9')) name.insert(0, "plan_");
-    // Words that stand for something where the name is written.
+    // Words with a meaning where the name is written.
     static const std::set<std::string> taken = {"auto", "oneshot", "twoshot",    "ring", "nccl",
                                                 "true", "false",   "collective", "graph"};
     if (taken.count(name) > 0) name += "_plan";
     return name;
   }
 
-  /// The numbers of chunks agree with each other and with the collective.
+  /// Checks that the numbers of chunks agree with each other and with the collective.
   void check_chunks() {
     const Gpu* first = nullptr;
     for (int32_t r = 0; r < world(); ++r) {
@@ -176,8 +177,8 @@ class Importer {
   std::string reduce_;  // empty: nothing reduces
 };
 
-/// Plans without a limit say "max_message_size": 18446744073709551615, which doesn't fit the tree.
-/// It means nothing here: the text with zeros and blanks instead, in the same places.
+/// Plans without a limit contain "max_message_size": 18446744073709551615, which doesn't fit the
+/// tree. The number isn't used: the text gets zeros and blanks in its place.
 std::string without_message_sizes(std::string text) {
   for (const std::string_view key : {"\"max_message_size\"", "\"min_message_size\""})
     for (size_t at = text.find(key); at != std::string::npos; at = text.find(key, at)) {

@@ -1,5 +1,5 @@
-// MSCCL++ execution plans, which its Python DSL writes, to collectives that are written chunk by
-// chunk.
+// Turns MSCCL++ execution plans, as its Python DSL writes them, into collectives that are written
+// chunk by chunk.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct PlanOptions {
 };
 
 /// The text of a .maco file that defines the algorithm of plan `file` (JSON) and uses it once in a
-/// graph. Nothing, having reported, if the plan is wrong or asks for what can't be had.
+/// graph. Returns nothing, after reporting, if the plan is wrong or needs what isn't supported.
 std::optional<std::string> import_plan(int32_t file, const PlanOptions& options,
                                        ir::Diagnostics& diagnostics);
 

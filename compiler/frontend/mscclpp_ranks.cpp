@@ -1,5 +1,5 @@
-// mscclpp_ranks.cpp: what each rank has, with the numbers that both ends of a channel and all ranks
-// agree on.
+// mscclpp_ranks.cpp: reads what each rank has, and finds numbers on which both ends of a channel
+// and all ranks agree.
 
 #include "compiler/frontend/mscclpp_ranks.h"
 
@@ -44,7 +44,7 @@ class RanksReader {
                                 rank, *id));
     const auto input = values_.integer(raw, "input_chunks", 1, kMaxChunks);
     auto output = values_.integer(raw, "output_chunks", program_.in_place ? 0 : 1, kMaxChunks);
-    // In place there need be but one buffer to count.
+    // In place, a plan may count the chunks of only one buffer.
     if (output == 0 && program_.of != "allgather" && program_.of != "reduce_scatter")
       output = input;
     const auto scratch = values_.integer(raw, "scratch_chunks", 0, kMaxChunks);
@@ -60,7 +60,7 @@ class RanksReader {
     gpu.raw = &raw;
   }
 
-  /// A rank other than `rank`.
+  /// Reads a rank other than `rank`.
   std::optional<int32_t> peer(const Raw& raw, const char* what, int32_t rank) {
     const auto peer = values_.number(raw, what, 0, world() - 1);
     if (peer && *peer == rank) {
@@ -120,7 +120,7 @@ class RanksReader {
                                             rank));
       return group;
     }
-    // The same for all ranks but for a rotation. The order means nothing to a switch.
+    // Groups are equal on all ranks except for a rotation; the order has no meaning to a switch.
     std::rotate(group.ranks.begin(), self, group.ranks.end());
     group.sound = true;
     return group;
@@ -147,8 +147,8 @@ class RanksReader {
     }
   }
 
-  /// The n-th memory channel of a rank to a peer is connected to the peer's n-th to it. Port
-  /// channels are counted behind the memory channels that either of the two has.
+  /// A rank's n-th memory channel to a peer is connected to the peer's n-th memory channel to the
+  /// rank. Port channels are counted behind the memory channels of either side.
   void number_channels() {
     const size_t n = gpus_.size();
     std::vector<std::vector<int64_t>> memory(n, std::vector<int64_t>(n, 0)), port = memory;
@@ -161,8 +161,8 @@ class RanksReader {
           link.tag = std::max(memory[r][p], memory[p][r]) + port[r][p]++;
   }
 
-  /// A rank's semaphores have numbers of their own; ours are the same on all ranks, with the same
-  /// first values. As far as the ranks agree nothing changes.
+  /// In a plan each rank numbers its own semaphores; here the numbers and first values are the same
+  /// on all ranks. If the ranks agree, nothing changes.
   void number_semaphores() {
     std::vector<int64_t>& all = program_.semaphores;
     bool agree = true;
@@ -172,7 +172,7 @@ class RanksReader {
         agree = agree && all[i] == g.semaphores[i];
       }
     if (!agree) {
-      // As many of each value as any rank has.
+      // For each first value, as many semaphores as any rank has.
       std::map<int64_t, size_t> most;
       for (const Gpu& g : gpus_) {
         std::map<int64_t, size_t> count;

@@ -14,7 +14,7 @@ inline constexpr int64_t kMaxChunks = 1 << 16;  // of a buffer
 
 inline size_t index(int64_t i) { return static_cast<size_t>(i); }
 
-/// A channel to a peer, or a peer's memory. What couldn't be read is not sound.
+/// A channel to a peer, or a peer's memory. Not sound if it couldn't be read.
 struct Link {
   int32_t peer = 0;
   int64_t tag = 0;  // channels: the same number at both ends
@@ -26,7 +26,7 @@ struct Memory {
   bool by_memory = false, by_port = false;
   bool sound = true;
 };
-/// Ranks whose memory a switch writes and reads at once; the rank itself is the first.
+/// Ranks whose memory a switch writes and reads at once, the rank itself first.
 struct Group {
   ChunkBuffer buffer = ChunkBuffer::Input;
   std::vector<int32_t> ranks;
@@ -41,14 +41,14 @@ struct Gpu {
   std::vector<Memory> remote;
   std::vector<int64_t> semaphores;        // their first values
   std::vector<size_t> semaphore_numbers;  // in the program
-  const Raw* raw = nullptr;               // nothing if it couldn't be read
+  const Raw* raw = nullptr;               // null if it couldn't be read
 };
 
-/// Reads the entries of 'gpus' and fills the program's world, scratch and semaphores. What is wrong
-/// is reported and marked; nothing for the whole if there are no ranks, or too many.
+/// Reads the entries of 'gpus', and fills the program's world, scratch and semaphores. Wrong
+/// entries are reported and marked. Returns nothing if there are no ranks, or too many.
 std::vector<Gpu> read_ranks(const Raw& gpus, Values& values, ChunkProgram& program);
 
-/// Whether these are the same chunks, of one memory where the program is in place.
+/// Whether both are the same chunks; input and output are one memory if the program is in place.
 bool same_memory(const ChunkProgram& program, const std::vector<Gpu>& gpus, ChunkRef a, ChunkRef b);
 
 }  // namespace maco::frontend::mscclpp

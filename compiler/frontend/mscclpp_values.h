@@ -16,12 +16,12 @@
 
 namespace maco::frontend::mscclpp {
 
-/// Errors after which the rest of a plan isn't read.
+/// After so many errors the rest of a plan isn't read.
 inline constexpr int kMaxErrors = 1000;
 
 enum class Channel : uint8_t { Memory, Port, Switch };
 
-/// Reading typed values of a tree; what is missing or of another type is reported.
+/// Reads typed values of a tree; reports what is missing or of another type.
 class Values {
  public:
   explicit Values(ir::Diagnostics& diagnostics)
@@ -49,7 +49,7 @@ class Values {
     error(raw.loc, fmt::format("{} must be {}, found {}", what, name_of(kind), name_of(raw.kind)));
     return false;
   }
-  /// An object whose keys differ from each other.
+  /// Reads an object without duplicate keys.
   bool object(const Raw& raw, const std::string& what) {
     if (!is(raw, Raw::Kind::Map, what)) return false;
     std::map<std::string_view, ir::Loc> seen;
@@ -71,7 +71,7 @@ class Values {
     error(object.loc, fmt::format("'{}' is missing", key));
     return nullptr;
   }
-  /// The integer `raw` itself, called `what`; `integer` is that of a key.
+  /// Reads the integer `raw` itself, named `what` in messages; `integer` reads that of a key.
   std::optional<int64_t> number(const Raw& raw, const std::string& what, int64_t low,
                                 int64_t high) {
     if (!is(raw, Raw::Kind::Int, what)) return std::nullopt;

@@ -13,7 +13,7 @@ bool is_json(int32_t file, const ir::Diagnostics& diagnostics) {
   std::string_view text = diagnostics.file_text(file);
   if (text.substr(0, 3) == "\xef\xbb\xbf") text.remove_prefix(3);  // a byte-order mark
   const size_t first = text.find_first_not_of(" \t\r\n");
-  // A name that says JSON is believed, so that a broken file's errors are JSON's.
+  // A file whose name says JSON is read as JSON, so that a broken file gives JSON errors.
   return (first != std::string_view::npos && text[first] == '{') ||
          diagnostics.file_name(file).ends_with(".json");
 }

@@ -1,8 +1,8 @@
-// rank_formula.cpp: what values have in common that differ from rank to rank.
+// rank_formula.cpp: finds formulas for values that differ from rank to rank.
 //
-// A form is a list of terms whose factors are unknown: a * rank + b, a * ((rank + k) % world) + b
-// for each k, and so on. Elimination over the integers finds the factors or shows that the form
-// doesn't fit. What is found is read back as an expression and evaluated on every rank.
+// A form is a list of terms with unknown factors: a * rank + b, a * ((rank + k) % world) + b for
+// each k, and so on. Elimination over the integers finds the factors or shows that the form doesn't
+// fit. The result is parsed as an expression and evaluated on every rank.
 
 #include "compiler/frontend/rank_formula.h"
 
@@ -19,12 +19,12 @@ namespace {
 
 int64_t floor_mod(int64_t a, int64_t n) { return ((a % n) + n) % n; }
 
-/// Integers x and c such that the sum of x[j] * columns[j][i] is values[i] - c for all i, c being
-/// the last; nothing if there are none, or more than one.
+/// Integers x and a last number c, such that the sum of x[j] * columns[j][i] is values[i] - c for
+/// all i; nothing if there are none, or more than one solution.
 std::optional<std::vector<int64_t>> solve(const std::vector<const std::vector<int64_t>*>& columns,
                                           const std::vector<int64_t>& values) {
   const size_t n = columns.size();
-  // Each row is the difference to the first rank's: the constant falls out.
+  // Each row is the difference from the first rank's row, so that the constant cancels out.
   std::vector<std::vector<int64_t>> pivots;
   std::vector<size_t> pivot_columns;
   for (size_t i = 1; i < values.size(); ++i) {

@@ -16,17 +16,17 @@ struct RankFormula {
   struct Term {
     int64_t factor = 1;
     std::string text;
-    bool binds = true;  // without parentheses as a factor
+    bool binds = true;  // whether it needs no parentheses as a factor
   };
   std::vector<Term> terms;
   int64_t constant = 0;
-  bool steps = false;  // the last term is a comparison, which stands behind the constant
+  bool steps = false;  // the last term is a comparison and comes behind the constant
 
   std::string text() const;
 };
 
-/// Finds formulas for values on some of the ranks of a world. What was found is kept: plans say
-/// the same again and again.
+/// Finds formulas for values on some of the ranks of a world. Results are kept, since plans repeat
+/// themselves.
 class RankFormulas {
  public:
   RankFormulas(std::vector<int32_t> ranks, int32_t world);
@@ -35,7 +35,7 @@ class RankFormulas {
   const std::vector<int32_t>& ranks() const { return ranks_; }
 
  private:
-  /// A term whose factor is to be found, and its values on ranks_.
+  /// A term whose factor is unknown, and its values on ranks_.
   struct Basis {
     std::string text;
     bool binds = true;
@@ -49,12 +49,12 @@ class RankFormulas {
 
   struct Form {
     std::vector<Basis> terms;
-    int sign = 0;  // that the first factor must have; 0: either
+    int sign = 0;  // the sign that the first factor must have; 0: either
     bool steps = false;
   };
   std::vector<int32_t> ranks_;
   int32_t world_;
-  std::vector<Form> forms_;  // the plainest first
+  std::vector<Form> forms_;  // the simplest first
   std::map<std::vector<int64_t>, std::optional<RankFormula>> found_;
 };
 

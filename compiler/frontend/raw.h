@@ -1,5 +1,5 @@
-// The tree that both frontends parse into. Its shape is that of the JSON document (graph-format):
-// the DSL is another spelling of the same keys, so that build.h validates and builds the graph once
+// The tree into which both frontends parse. It has the shape of the JSON document (graph-format).
+// The DSL is another spelling of the same keys, so that build.h validates and builds the graph once
 // for both.
 #pragma once
 
@@ -21,9 +21,9 @@ struct Raw {
   bool boolean = false;
   int64_t integer = 0;
   double number = 0;  // Float
-  /// String: the text. Expressions are strings in both spellings ("world * 4"); so are words (sum)
-  /// and names. `text_column_shift`: how many bytes after loc.column the text starts (1 for a
-  /// quoted string).
+  /// String: the text. In both spellings, expressions are strings ("world * 4"), and so are words
+  /// (sum) and names. `text_column_shift`: by how many bytes the text starts behind loc.column (1
+  /// for a quoted string).
   std::string text;
   int32_t text_column_shift = 0;
   std::vector<Raw> list;
@@ -37,7 +37,7 @@ struct Raw::Entry {
   Raw value;
 };
 
-/// How many keys a tensor or an op has, as a rule: room for so many is made at once.
+/// How many keys a tensor or an op usually has; room for so many is reserved.
 inline constexpr size_t kUsualKeys = 3;
 
 inline const Raw* Raw::find(const std::string& key) const {

@@ -1,8 +1,8 @@
 // repeat.cpp: unrolls `repeat` while building.
 //
-// Nothing is expanded in the tree: an op is copied with its replacements made when its turn comes,
-// so that memory holds one op at a time. `{...}` holds an expression over the variables of the
-// repeats around it and `world`; its value stands in its place.
+// Nothing is expanded in the tree. Each op is copied with its replacements only when its turn
+// comes, so that memory holds one op at a time. `{...}` holds an expression over `world` and the
+// variables of the repeats around it; its value replaces it.
 
 #include <fmt/format.h>
 
@@ -28,7 +28,8 @@ std::vector<std::string> names_of(const Env& env) {
   return names;
 }
 
-/// The value of an expression over loop variables, or nothing and the reason.
+/// The value of an expression over loop variables; nothing, and the reason in `error`, if it has
+/// none.
 std::optional<int64_t> evaluate_text(BuildContext& c, const Env& env, std::string_view text,
                                      std::string& error) {
   const ir::ParseExprResult parsed = ir::parse_expr(text);
@@ -95,7 +96,7 @@ bool replace(BuildContext& c, const Env& env, std::string& text, ir::Loc loc) {
   return true;
 }
 
-/// Replaces in all strings and keys; marks all places with the iteration.
+/// Replaces `{...}` in all strings and keys, and marks all places with the iteration.
 bool substitute(BuildContext& c, const Env& env, Raw& raw) {
   raw.loc.context = env.context;
   bool good = raw.kind != Raw::Kind::String || replace(c, env, raw.text, raw.loc);
@@ -166,7 +167,7 @@ std::optional<Bounds> read_repeat(BuildContext& c, const Raw& raw, const Env& en
   return Bounds{*name, *from, *to};
 }
 
-/// False, and an error, if there are too many.
+/// Returns false, after an error, if there are too many.
 bool allowed_so_far(BuildContext& c, int64_t so_far, int64_t most, const char* what, ir::Loc loc,
                     const Env& env) {
   if (c.unrolled_too_much) return false;

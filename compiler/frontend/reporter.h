@@ -1,5 +1,5 @@
-// The diagnostics of one build, before the user sees them: in file order, and one for all
-// iterations of a `repeat`.
+// The diagnostics of one build before the user sees them: in file order, and one for all iterations
+// of a `repeat`.
 #pragma once
 
 #include <map>
@@ -14,22 +14,22 @@ namespace maco::frontend {
 
 class Reporter : public graph::Report {
  public:
-  /// False if it is dropped: the same was reported before, or the like of it in another iteration
-  /// of a repeat (the same place, and the same text but for numbers). Notes that follow are dropped
-  /// with it.
+  /// Returns false if the error is dropped. It is dropped if the same was reported before, or a
+  /// similar one in another iteration of a repeat (the same place, and the same text except for
+  /// numbers). Notes that follow are dropped too.
   bool error(ir::Loc loc, std::string message) override;
   bool warning(ir::Loc loc, std::string message);
   /// Adds to the text of the diagnostic reported before it: for hints that take time to find.
   void append(const std::string& hint);
-  /// Belongs to the diagnostic reported before it.
+  /// A note that belongs to the diagnostic reported before it.
   void note(ir::Loc loc, std::string message) override;
-  /// All of `list`, as if reported here.
+  /// Takes all of `list`, as if reported here.
   void take(const std::vector<ir::Diagnostic>& list);
 
-  /// How many were reported so far, those dropped included: what caused a dropped error is wrong
-  /// all the same.
+  /// How many errors were reported so far, including dropped ones: the cause of a dropped error is
+  /// also wrong.
   int errors() const { return errors_; }
-  /// Hands everything to `diagnostics`, by place; what has no place comes last.
+  /// Hands everything to `diagnostics`, sorted by place; diagnostics without a place come last.
   void flush(ir::Diagnostics& diagnostics);
 
  private:
@@ -37,13 +37,13 @@ class Reporter : public graph::Report {
     ir::Diagnostic head;
     std::string text;  // of `head`, without hints
     std::vector<ir::Diagnostic> notes;
-    int32_t last_context = -1;  // of the iterations counted in `more`
+    int32_t last_context = -1;  // of the iterations that `more` counts
     int more = 0;               // further iterations
   };
   bool add(ir::Severity severity, ir::Loc loc, std::string message);
 
   std::vector<Group> groups_;
-  /// By place and text with every number replaced.
+  /// By place, and text with every number replaced.
   std::map<std::tuple<int32_t, int32_t, int32_t, std::string>, std::vector<size_t>> known_;
   bool dropping_ = false;
   int errors_ = 0;

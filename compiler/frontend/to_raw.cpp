@@ -101,8 +101,7 @@ Raw to_raw(const ir::AttrValue& value) {
     Raw operator()(bool v) { return boolean(v); }
     Raw operator()(const ir::Expr& v) { return expression(v); }
     Raw operator()(double v) { return number(v); }
-    // Words stand bare in the DSL; whatever else a string may hold (the body of a fused op) is
-    // quoted.
+    // Words have no quotes in the DSL; any other string (the body of a fused op) is quoted.
     Raw operator()(const std::string& v) { return ir::is_identifier(v) ? word(v) : quoted(v); }
     Raw operator()(const std::vector<ir::Expr>& v) { return list(v, expression); }
     Raw operator()(const std::map<std::string, double>& v) {
@@ -210,7 +209,7 @@ std::string print_chunks(const ir::ChunkRange& r) {
   std::string text = r.buffer + "[" + r.begin.str();
   if (r.end) text += ":" + r.end->str();
   text += "]";
-  // Comparisons would end there.
+  // The rank's expression would end at a comparison.
   if (r.rank)
     text += " @ " + (r.rank->nodes().size() == 1 ? r.rank->str() : "(" + r.rank->str() + ")");
   return text;

@@ -1,4 +1,4 @@
-// A graph as the tree of its JSON document: what both printers print.
+// A graph as the tree of its JSON document, which both printers print.
 #pragma once
 
 #include "compiler/frontend/raw.h"
@@ -6,11 +6,10 @@
 
 namespace maco::frontend {
 
-/// Keys in the order of graph-format.md's example, those with default values left out. Strings that
-/// the DSL writes in quotes have `text_column_shift` 1, names, words and expressions 0. Places are
-/// empty.
-/// Of a graph with many tensors and ops the tree takes much memory: whoever goes through these one
-/// by one leaves them out.
+/// Makes the tree. Keys come in the order of graph-format.md's example; default values are left
+/// out. Strings that the DSL writes in quotes have `text_column_shift` 1; names, words and
+/// expressions have 0. Places are empty. For a graph with many tensors and ops the tree takes much
+/// memory, so that code that handles these one by one leaves them out (NoTensorsNorOps).
 enum class Parts : uint8_t { All, NoTensorsNorOps };
 Raw to_raw(const ir::Graph& graph, Parts parts = Parts::All);
 Raw to_raw(const ir::Tensor& tensor);

@@ -1,4 +1,4 @@
-// What ops need to know of the device functions for attention, to choose how they use them.
+// What ops need to know of the device functions for attention to choose among them.
 #pragma once
 
 #include <cstdint>
@@ -8,53 +8,56 @@
 
 namespace maco::functions {
 
-/// Of runtime/device/ops/attention_step.cuh, which has the same number: rows of a task, and most
-/// new rows.
+/// The most rows of a task of attention_step, and the most new rows.
+/// runtime/device/ops/attention_step.cuh has the same number.
 inline constexpr int64_t kStepRows = 16;
-/// Of runtime/device/ops/attention_tile.cuh: most rows of a task, those of its heads together.
+/// The most rows of a task of attention_tile, counted over its heads.
+/// runtime/device/ops/attention_tile.cuh has the same number.
 inline constexpr int64_t kTileRows = 128;
-/// Of runtime/device/ops/attention.cuh: keys of a block.
+/// Keys in a block of attention. runtime/device/ops/attention.cuh has the same number.
 inline constexpr int64_t kBlockKeys = 32;
-/// Rows, counted for the heads that share keys, of a typical launch, from which on attention_tile
-/// pays.
+/// From so many rows of a typical launch, times the heads that share keys, attention_tile is
+/// faster.
 inline constexpr int64_t kManyRows = 64;
 /// The longest head of attention_step and attention_tile.
 inline constexpr int64_t kMostHeadDim = 256;
-/// Most rows of a task of attention_step, so that registers hold what it has of longer heads, too.
+/// The most rows of a task of attention_step. Longer heads have fewer, so that their values fit in
+/// registers.
 constexpr int64_t step_rows(int64_t head_dim) { return head_dim > 128 ? kStepRows / 2 : kStepRows; }
 
 /// A task of attention_step.
 struct AttentionStep {
   int64_t head_dim = 1;
-  // In the cache before an ordinary launch, those that it sees: it adds its own, which need no
-  // pages.
+  // How many keys of the cache the step sees before an ordinary launch. It adds its own keys, which
+  // need no pages.
   int64_t keys = 1;
   int64_t splits = 1;
   int64_t element_bytes = 2;
   int64_t page_keys = 1;  // step_keys
 };
-/// A window as device functions take it: 0 if it hides none of so many keys.
+/// A window as device functions take it: 0 if it hides none of `keys` keys.
 constexpr int64_t window_over(int64_t keys, int64_t window) { return window < keys ? window : 0; }
-/// Of so many keys in the cache those that some new row sees. `window`: 0 if there is none.
+/// How many of `keys` keys in the cache some new row sees. `window`: 0 if there is none.
 constexpr int64_t keys_in_window(int64_t keys, int64_t window) {
   return window > 0 && keys > window - 1 ? window - 1 : keys;
 }
 cost::Work step_work(const AttentionStep& step, const cost::Machine& machine);
 
-/// Keys and values of a head as they come through pages (ops/attention_pages.cuh): how many are in
-/// a block of attention_step and of attention_tile, and their box, of heads of whole chunks.
+/// How keys and values of a head come through pages (ops/attention_pages.cuh): how many keys a
+/// block of attention_step and of attention_tile has, and the box, for heads that are whole chunks.
 /// `width`: columns of the operand.
 int64_t step_keys(int64_t page_bytes);
 int64_t tile_keys(int64_t head_dim, int64_t page_bytes);
 ir::Load::Box step_box(int64_t head_dim, int64_t width, int64_t page_bytes);
 ir::Load::Box tile_box(int64_t head_dim, int64_t width, int64_t page_bytes);
-/// Does attention_tile take such heads: of whole chunks, keys of which fill a page in whole steps?
+/// Whether attention_tile takes heads of `head_dim`: they must be whole chunks, and their keys must
+/// fill a page in whole steps.
 bool takes_head(int64_t head_dim, int64_t page_bytes);
 
-/// Scratch memory of attention_tile in bytes: a line of each row or, for groups of four warps, all
-/// of its query.
+/// The scratch memory of attention_tile in bytes: one 128-byte line for each row or, with wgmma,
+/// the row's whole query.
 int64_t tile_scratch(int64_t head_dim, bool wgmma);
-/// The same of attention_step.
+/// The scratch memory of attention_step in bytes.
 int64_t step_scratch(int64_t head_dim);
 
 }  // namespace maco::functions

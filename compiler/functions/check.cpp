@@ -1,4 +1,4 @@
-// Calls against their functions.
+// Checks calls against their functions.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -30,7 +30,7 @@ std::string wanted(const ParamSpec& spec) {
                                       : std::string(wanted(spec.type));
 }
 
-// What a parameter holds, in the order of its variant.
+// The parameter's type. The list has the order of the variant.
 ParamType type_of(const ir::Param& p) {
   constexpr ParamType types[] = {ParamType::Bool,  ParamType::Int,   ParamType::Number,
                                  ParamType::DType, ParamType::Value, ParamType::Word,
@@ -46,7 +46,7 @@ bool holds(const ParamSpec& spec, const ir::Param& p) {
          (!word || std::find(spec.words.begin(), spec.words.end(), word->text) != spec.words.end());
 }
 
-// Refers to a value that the Program doesn't have.
+// Whether the parameter refers to a value that the Program doesn't have.
 bool dangles(const ir::Program& program, const ir::Param& p) {
   const auto* value = std::get_if<ir::ValueRef>(&p.value);
   const auto* i = value ? std::get_if<uint32_t>(&value->v) : nullptr;
@@ -121,7 +121,7 @@ void check_operands(const ir::Call& call, const Function& f, std::vector<std::st
   }
 }
 
-// Every operand that the function's loader brings has one load, and no other has any.
+// Each operand that the function's loader brings must have one load; no other operand may have any.
 void check_loads(const ir::Call& call, const Function& f, std::vector<std::string>& wrong) {
   std::set<uint32_t> given;
   for (const ir::Load& l : call.loads) {
@@ -145,7 +145,8 @@ std::string boxes(const std::optional<ir::Load::Box>& box) {
   return fmt::format("in boxes of {} x {} with {} columns{}", box->rows, box->cols, box->pitch,
                      box->run == 0 ? "" : fmt::format(" in runs of {}", box->run));
 }
-// Loads are as the function wants them of this call, whose parameters and operands are right.
+// The loads must be those that the function wants of this call. Its parameters and operands are
+// right.
 void check_load_rules(const ir::Program& program, const ir::Call& call, const Function& f,
                       std::vector<std::string>& wrong) {
   for (size_t i = 0; i < call.operands.size(); ++i) {

@@ -25,7 +25,7 @@ bool differs(const ir::Program& program, size_t task, ir::Diagnostics& diagnosti
   return false;
 }
 
-// The tasks of users' algorithms, each of one rank.
+// Checks the tasks of users' algorithms, each of which runs on one rank.
 bool check_chunks(const ir::Program& program, ir::Diagnostics& diagnostics) {
   // Calls of one op have one table.
   std::vector<std::shared_ptr<const Chunks>> chunks(program.calls.size());
@@ -34,7 +34,7 @@ bool check_chunks(const ir::Program& program, ir::Diagnostics& diagnostics) {
   for (size_t t = 0; t < program.tasks.size(); ++t) {
     const ir::Task& task = program.tasks[t];
     const ir::Call& call = program[task.call];
-    if (call.function != "chunks") continue;
+    if (!is_chunks(call.function)) continue;
     auto& c = chunks[index(task.call)];
     if (!c) {
       if (!last || last->params != call.params || last->operands != call.operands) {
@@ -63,8 +63,9 @@ bool check_chunks(const ir::Program& program, ir::Diagnostics& diagnostics) {
   return true;
 }
 
-// Collectives that are handed over: what each of the two says, and that both, and of a broadcast
-// both pairs, say the same, under a number of their own. Wires are theirs alone.
+// Checks collectives that are handed over. hand_over and take_back of an op (both pairs of a
+// broadcast) must have the same parameters, under a number that no other op has. No other call may
+// use their wires.
 bool check_pairs(const ir::Program& program, ir::Diagnostics& diagnostics) {
   const auto wrong = [&](const ir::Call& call, const std::string& what) {
     diagnostics.error(call.loc, fmt::format("{} of '{}' {}", call.function, call.op, what));
@@ -89,7 +90,7 @@ bool check_pairs(const ir::Program& program, ir::Diagnostics& diagnostics) {
     HandOver same = *hand_over_of(*at->second);
     same.root = h->root;
     if (params_of(same) != params_of(*h) || at->second->operands != call.operands)
-      return wrong(call, "doesn't say what is said elsewhere of what is handed over");
+      return wrong(call, "hands over other data, or in another way, than its op's other calls");
   }
   int64_t next = 0;
   for (const auto& [number, call] : first)
@@ -127,8 +128,8 @@ bool check_hand_overs(const ir::Program& program, ir::Diagnostics& diagnostics) 
   return true;
 }
 
-// Products that send their tiles: what they store, where it is expected; and of those that add up,
-// what the others have sent.
+// Checks matmuls that push their tiles: their stores must go where they are expected. A matmul that
+// adds up must read what the other ranks have sent.
 bool check_pushes(const ir::Program& program, ir::Diagnostics& diagnostics) {
   std::vector<std::optional<Exchange>> pushes, sums;
   for (const ir::Call& call : program.calls) {

@@ -14,10 +14,10 @@ using ir::Param;
 using ir::RankRef;
 using ir::Region;
 
-// The table: where each move begins; then for each its tile, how many places it reads and writes
-// and whether it is whole, and the places.
+// The table holds where each move begins. Then it holds for each move its tile, how many places it
+// reads and writes, whether it is whole, and the places.
 constexpr uint64_t kMostTiles = uint64_t{1} << 31;
-constexpr int64_t kMostExtent = int64_t{1} << 30;  // of a tile: nothing overflows
+constexpr int64_t kMostExtent = int64_t{1} << 30;  // of a tile; nothing overflows
 constexpr int kPlaceRank = 8, kPlaceCell = 32, kMoveTo = 16, kMoveWhole = 32;
 
 uint64_t word_of(const ChunkPlace& p) {
@@ -50,7 +50,7 @@ std::optional<std::vector<ChunkMove>> moves_of(const ir::Table& table) {
   if (w.empty()) return moves;
   const uint64_t count = w[0];
   if (count > w.size()) return std::nullopt;
-  uint64_t end = count;  // of those before it: moves follow each other
+  uint64_t end = count;  // of the moves before this one: moves follow each other
   for (uint64_t i = 0; i < count; ++i) {
     const uint64_t at = w[i];
     if (at != end || w.size() - at < 2 || w[at] > kMostTiles) return std::nullopt;
@@ -99,8 +99,10 @@ std::vector<Param> params_of(const Chunks& c) {
           {"moves", table_of(c.moves)}};
 }
 
+bool is_chunks(std::string_view function) { return function == "chunks"; }
+
 std::optional<Chunks> chunks_of(const ir::Call& call) {
-  if (call.function != "chunks") return std::nullopt;
+  if (!is_chunks(call.function)) return std::nullopt;
   Chunks c;
   ir::Word reduce;
   ir::Table table;
@@ -166,7 +168,7 @@ std::vector<ir::Access> accesses_of(const ir::Program& program, const Chunks& c,
     const RankRef where =
         p.rank == rank ? RankRef::self() : RankRef::rank(static_cast<int32_t>(p.rank));
     const Region r = region(p, operands[1], c.y_blocks, where);
-    // Of blocks whose height the launch knows, more places are covered than written.
+    // Where only the launch knows a block's height, the region covers more than is written.
     accesses.push_back({p.slot || r.block.value ? AccessKind::MayWrite : AccessKind::Write, r});
   }
   return accesses;

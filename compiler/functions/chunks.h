@@ -5,14 +5,15 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ir/program.h"
 
 namespace maco::functions {
 
-/// A place of a tile: in block `rank` of x (where it is read) or y (where it is written), or cell
-/// `cell` of the slots of a rank. What is read of slots is this rank's own, and came from `rank`.
+/// A place of a tile: in block `rank` of x (for reads) or of y (for writes), or in cell `cell` of a
+/// rank's slots. A task reads only its own rank's slots; that tile came from `rank`.
 struct ChunkPlace {
   bool slot = false;
   int64_t rank = 0;
@@ -22,11 +23,11 @@ struct ChunkPlace {
 /// What a task does with tile `tile` of a block.
 struct ChunkMove {
   int64_t tile = 0;
-  bool whole = true;  // nothing is left to be added: it is rounded to y's dtype, an average divided
+  bool whole = true;  // nothing is left to add: round to y's dtype, divide an average
   std::vector<ChunkPlace> from, to;
   friend bool operator==(const ChunkMove&, const ChunkMove&) = default;
 };
-/// All calls of a use of an algorithm: they have the same parameters, and differ in transfers.
+/// What all calls of one use of an algorithm have in common. Calls differ in their transfers only.
 struct Chunks {
   int64_t world = 1;
   int64_t cols = 1, BR = 1, BC = 1, across = 1, stride = 1;
@@ -39,8 +40,11 @@ struct Chunks {
   std::vector<ChunkMove> moves;  // by task
 };
 
+/// Whether `function` is chunks.
+bool is_chunks(std::string_view function);
 std::vector<ir::Param> params_of(const Chunks& chunks);
-/// What a call says; nothing if it is of another function or its parameters aren't these.
+/// The call's parameters as Chunks; nothing if the call is of another function or has other
+/// parameters.
 std::optional<Chunks> chunks_of(const ir::Call& call);
 /// The regions of task `task` of a call on these operands (x, y, slots), which runs on `rank` only.
 std::vector<ir::Access> accesses_of(const ir::Program& program, const Chunks& chunks,

@@ -13,7 +13,7 @@ std::vector<std::string> words(size_t count) {
   return all;
 }
 
-// How a tensor is cut into tiles, and where their peers and slots are.
+// Parameters that say how a tensor is cut into tiles, and where its peers and slots are.
 std::vector<ParamSpec> tiles() {
   return {integer("W"),
           integer("T"),
@@ -52,7 +52,8 @@ std::vector<Function> collective_functions() {
   const std::vector<ParamSpec> sums = {
       word("reduce", "ops::Reduction", words<ir::Reduction>(kReductions)), flag("forward"),
       flag("forward_packets"), dtype("S")};
-  // Small tiles: what comes from this rank's product, and goes to what reads the sum.
+  // Packets suit small tiles: the operand comes from this rank's matmul, and the result goes to
+  // whoever reads the sum.
   const auto takes_packets = [](const CallView& c, size_t i) {
     return i != 1 && c.flag("packets") && !c.flag("forward") && !c.flag("own_blocked");
   };

@@ -8,12 +8,12 @@
 
 namespace maco::functions {
 
-/// Scratch memory of a block that runs as a task, or of one of several that do at once: its place
-/// in the grid, then its shared memory.
+/// Scratch memory, in bytes, of one block among those that a task runs at once: its place in the
+/// grid, then its shared memory.
 int64_t cuda_slot_bytes(int64_t static_shared, int64_t dynamic_shared);
 
-/// By buffer: is it a temporary that users' kernels are given on the CPU target? Then it shares its
-/// bytes with no other, and kRedZoneBytes on either side of it stay free.
+/// For each buffer: whether it is a temporary that users' kernels get on the CPU target. Such a
+/// temporary shares its bytes with no other, and kRedZoneBytes on either side of it stay free.
 std::vector<bool> users_temporaries(const ir::Program& program);
 inline constexpr int64_t kRedZoneBytes = 2048;
 

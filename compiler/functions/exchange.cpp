@@ -22,13 +22,13 @@ int64_t most(const ir::Program& p, const ir::ValueRef& v) {
 int64_t tile_in_block(const Exchange& e, uint32_t index) {
   return e.mode == PeerMode::Each || e.mode == PeerMode::Block ? index % e.tiles : index;
 }
-// Where a tile lies in the slots of a hop that it arrives in, and of the next.
+// Where a tile lies in the slots of the hop in which it arrives or, if `next`, of the next hop.
 int64_t hop_place(const Exchange& e, uint32_t index, bool next) {
   if (e.mode != PeerMode::Each) return index;
   return (index / e.tiles - next) % e.places * e.tiles + index % e.tiles;
 }
 
-// The box of one tile, at the most rows.
+// The box of one tile, for the maximum number of rows.
 struct Tile {
   int64_t r0, r1, c0, c1;
   int64_t count() const { return (r1 - r0) * (c1 - c0); }
@@ -60,13 +60,13 @@ Region box_in_block(BufferId tensor, const Exchange& e, const Tile& t, RankRef o
   r.block = block_of(of, e.rows);
   return r;
 }
-// Where in a block a tile begins, and where the next block does, may depend on the launch: the
-// region is then the one of the actual rows, and covers more places than are written.
+// A write. Where in a block the tile begins, and where the next block begins, may depend on the
+// launch. The region is then that of the actual rows, and covers more than is written.
 ir::Access written(const Region& r) {
   return {r.block.value ? AccessKind::MayWrite : AccessKind::Write, r};
 }
 
-// A place in the row of `source` of a slot, or in its only row.
+// A place in the slot's row of rank `source`, or in its only row.
 Region slot_of(const ir::Program& p, BufferId slot, const Exchange& e, const Tile& t, int64_t place,
                RankRef source, RankRef where) {
   Region r;
@@ -105,7 +105,7 @@ struct Reader {
   }
 };
 
-// Does the call's epilogue make one element of one sum, in f32, and of elements at its place?
+// Whether the call's epilogue computes one element from one f32 sum and from elements at its place.
 bool finishes_elements(const ir::Call& call) {
   for (const Param& p : call.params) {
     const auto* body = std::get_if<ir::BodyParam>(&p.value);
@@ -120,11 +120,13 @@ bool finishes_elements(const ir::Call& call) {
 
 }  // namespace
 
+bool puts(std::string_view function) { return function == "put"; }
+bool takes(std::string_view function) { return function == "take"; }
 bool combines(std::string_view function) {
   return function == "combine" || function == "combine_finished";
 }
 bool is_exchange(std::string_view function) {
-  return function == "put" || combines(function) || function == "take" || function == "hop" ||
+  return puts(function) || combines(function) || takes(function) || function == "hop" ||
          function == "clear";
 }
 
@@ -265,12 +267,13 @@ std::optional<Exchange> push_of(const ir::Call& call) {
   bool behind = false;
   read.get("method", method);
   read.get("behind", behind);
-  // Few rows go to all in packets of f32, tiles of tensor cores as they are.
+  // A matmul of few rows sends packets of f32 to all; one on tensor cores sends its tiles as they
+  // are.
   if (e.packets != (method.text == "dot") || (e.packets && behind) ||
       (e.packets && e.mode != PeerMode::Others) || e.sent != (e.packets ? ir::DType::F32 : e.x) ||
       (e.packets && !ir::is_float(e.x)))
     return std::nullopt;
-  // Mates have half of a tile's columns each.
+  // Each mate has half of a tile's columns.
   if (matmul_form_of(call.function)->halved) {
     if (e.packets || behind || e.BC % 2 != 0) return std::nullopt;
     e.BC /= 2;
@@ -281,7 +284,7 @@ std::optional<Exchange> push_of(const ir::Call& call) {
   if (e.mode == PeerMode::Fixed || e.mode == PeerMode::Shift) return std::nullopt;
   if (adds && e.mode != PeerMode::Others) return std::nullopt;
   if (adds || e.mode == PeerMode::Each) {
-    // Whole tiles of rows that are always there.
+    // Tiles must be whole, and their rows present in every launch.
     const int64_t* rows = std::get_if<int64_t>(&e.rows.v);
     if (!rows || e.packets || e.slot_div != 1 || *rows % (e.world * e.BR) != 0) return std::nullopt;
     e.rows = ir::ValueRef{*rows / e.world};
@@ -308,7 +311,7 @@ ir::Block push_block_of(const ir::Call& call, const Exchange& e, uint32_t tile) 
 }
 
 ir::Access push_access_of(const ir::Program& p, BufferId slots, const Exchange& e, uint32_t index) {
-  // The tile's box is that of the whole tensor, its place that in a block.
+  // The tile's box is counted over the whole tensor, its place over the block.
   Exchange whole = e;
   if (whole.mode == PeerMode::Block) whole.mode = PeerMode::Fixed;
   return {AccessKind::MayWrite,

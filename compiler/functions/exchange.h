@@ -1,7 +1,7 @@
 // put, combine, take, clear (runtime/device/ops/collectives.cuh) and hop (hop.cuh): what their
-// parameters say, and what follows from them: the regions that a task touches and what it moves.
-// Tile rules make tasks with this, and codegen holds the tasks of a Program to it, so that a task
-// does what it declares.
+// parameters mean, and which regions and transfers of a task follow from them. Tile rules make
+// tasks with this; codegen checks the tasks of a Program against it, so that a task does what it
+// declares.
 //
 //   put      a tile of a tensor to slots of peers
 //   combine  the reduction of the own tile with those that arrived, to a tensor and, for a
@@ -54,43 +54,48 @@ struct Exchange {
   // combine
   ir::Reduction reduce = ir::Reduction::Sum;
   bool forward = false, forward_packets = false;
-  // take: from this rank's tensor. hop: this rank's tile goes in
+  // take: `own` means from this rank's tensor. hop: `own` means that this rank's tile goes in.
   bool own = false;
-  // hop. The peer is the one whose block of a tensor is meant: of x if `own_blocked`, of y if
-  // `blocked`. In mode Each a tile takes the place of the one `places` blocks before it.
+  // For hop, the peer is the rank whose block of a tensor is meant: of x if `own_blocked`, of y if
+  // `blocked`. In mode Each a tile takes the place of the tile `places` blocks before it.
   bool arrived = false, keep = false, pass = false;
   int64_t places = 1;
   ir::DType in{}, out{};  // what arrives, what is passed on
 };
 
-/// Is it a product that sends its own tiles (MatmulForm::pushed)?
+/// Whether the function is a matmul that pushes its tiles (MatmulForm::pushed).
 bool is_pushing(std::string_view function);
-/// Where a product that sends its own tiles puts them, as `put` would; nothing if
-/// the call is of another function, or its parameters aren't these. Modes Others, Owner, Block and
-/// Each; of Each, and of products that add up, the rows are those of a block, and the product's
-/// tiles those of the peer's block or of its own.
+/// Where a matmul that pushes its tiles puts them, as `put` would; nothing if the call is of
+/// another function, or has other parameters. Modes: Others, Owner, Block and Each. With Each, and
+/// where the matmul adds up, `rows` are those of a block, and the matmul's tiles are those of the
+/// peer's block or of its own.
 std::optional<Exchange> push_of(const ir::Call& call);
-/// Those of its parameters that say so, besides the product's own.
+/// The parameters of push_of, besides those of every matmul.
 std::vector<ir::Param> push_params_of(const Exchange& exchange);
 /// What task `tile` writes to peers' slots.
 ir::Access push_access_of(const ir::Program& program, ir::BufferId slots, const Exchange& exchange,
                           uint32_t tile);
-/// Of a product that adds up (MatmulForm::added): what other ranks' products have put into slots
-/// for it, in mode Each, and how that and its own tile are reduced.
+/// For a matmul that adds up (MatmulForm::added): what other ranks' matmuls have put into slots for
+/// it, in mode Each, and how it reduces that with its own tile.
 std::optional<Exchange> sum_of(const ir::Call& call);
-/// The block of rows that its tiles are of, if they are those of a block.
+/// The block of rows to which tile `tile` belongs, if the matmul's tiles are cut by blocks.
 ir::Block push_block_of(const ir::Call& call, const Exchange& exchange, uint32_t tile);
 /// What task `tile` reads of these slots.
 ir::Access sum_access_of(const ir::Program& program, ir::BufferId parts, const Exchange& exchange,
                          uint32_t tile);
 
-/// Is it combine or combine_finished?
+/// Whether `function` is put.
+bool puts(std::string_view function);
+/// Whether `function` is take.
+bool takes(std::string_view function);
+/// Whether `function` is combine or combine_finished.
 bool combines(std::string_view function);
-/// Is it one of them?
+/// Whether `function` is one of the functions of this file.
 bool is_exchange(std::string_view function);
-/// The parameters of a call of `function`, one of them.
+/// The parameters of a call of `function`, which is one of this file's.
 std::vector<ir::Param> params_of(const std::string& function, const Exchange& exchange);
-/// What a call says; nothing if it is of another function, or its parameters aren't these.
+/// The call's parameters as an Exchange; nothing if the call is of another function or has other
+/// parameters.
 std::optional<Exchange> exchange_of(const ir::Call& call);
 
 /// The rank at the other end of tile `tile`, as a task names it.

@@ -22,10 +22,10 @@ std::vector<Function> hand_over_functions();
 std::vector<Function> chunk_functions();
 std::vector<Function> cuda_functions();
 
-/// What rows cost whose function loads them itself (cost::unaided).
+/// The cost of rows that the function loads itself, without a loader (cost::unaided).
 cost::Work unaided_work(const CallView& call, const ir::Task& task, const cost::Machine& machine);
 
-// How they spell their parameters.
+// Shorthands with which the families spell their parameters.
 inline ParamSpec flag(std::string name) { return {std::move(name), ParamType::Bool}; }
 inline ParamSpec integer(std::string name) { return {std::move(name), ParamType::Int}; }
 inline ParamSpec number(std::string name) { return {std::move(name), ParamType::Number}; }

@@ -1,6 +1,6 @@
-// What the compiler knows of a device function: everything that anyone asks of it. Each function,
-// or family of functions, is one file in this folder; registry.cpp lists them, and a process may
-// register its own. Calls of a Program (ir::Call) refer to functions by name.
+// What the compiler knows of a device function: the answers to all questions about it. Each
+// function, or family of functions, is one file in this folder; registry.cpp lists them, and a
+// process may register its own. Calls of a Program (ir::Call) refer to functions by name.
 #pragma once
 
 #include <cstdint>
@@ -25,31 +25,32 @@ enum class ParamType : uint8_t { Bool, Int, Number, DType, Value, Word, Table, B
 struct ParamSpec {
   std::string name;
   ParamType type = ParamType::Int;
-  std::vector<std::string> words = {};  // Word: those it may be, which are the enumerators of
+  std::vector<std::string> words = {};  // Word: the allowed words, which are the enumerators of
   std::string word_type = "";           // Word: this enum of the device code, "ops::PeerMode"
   bool repeated = false;                // none or more, with 0, 1, ... behind the name
 };
 
 enum class Access : uint8_t { Read, Write, ReadWrite };
-/// How many operands of a call it is. At most one of a function's isn't One. Many: none or more;
-/// where the function has a Body, they are those of the body that are in memory.
+/// How many operands of a call the spec stands for. Many: none or more; where the function has a
+/// Body, they are the body's operands that are in memory. At most one operand of a function may be
+/// Optional or Many.
 enum class Count : uint8_t { One, Optional, Many };
-/// Whether a call loads an operand. Sometimes: where Function::loads says so.
+/// Whether a call loads an operand. Sometimes: Function::loads decides.
 enum class Loaded : uint8_t { Never, Always, Sometimes };
 struct OperandSpec {
   std::string name;
   Access access = Access::Read;
   Count count = Count::One;
-  /// Of its elements: the parameter that says it, or a dtype's name. Empty: any, or of operands of
-  /// a body what the body says.
+  /// The elements' dtype: the name of a parameter, or of a dtype. Empty: any dtype or, for operands
+  /// of a body, the one that the body says.
   std::string dtype = "";
-  /// It comes through pages: the function has a loader, maco::ops::<name>_load, and a call says in
-  /// its `loads` how. Its config has the load's bytes as `<operand>_page_bytes`, as
-  /// `<operand>_ahead` whether it comes ahead of the task's waits, and where it comes in boxes
-  /// `<operand>_box_rows` and `<operand>_box_cols`.
+  /// Whether the operand comes through pages. If so, the function has a loader,
+  /// maco::ops::<name>_load, and a call's `loads` say how. The config has the load's bytes as
+  /// `<operand>_page_bytes`, and as `<operand>_ahead` whether the loader runs ahead of the task's
+  /// waits. Where it comes in boxes, the config has `<operand>_box_rows` and `<operand>_box_cols`.
   Loaded loaded = Loaded::Never;
-  /// It may be a temporary with packets, where Function::takes_packets says so: the config has
-  /// `<operand>_packets`, or of the operands of a body the code that finds their elements.
+  /// The operand may be a temporary with packets, where Function::takes_packets says so. The config
+  /// then has `<operand>_packets` or, for operands of a body, the code that finds their elements.
   bool packets = false;
 };
 
@@ -62,15 +63,14 @@ struct LoadRule {
 
 /// Where the code is: a template maco::ops::<name><C>(Context&, const Args&, u32 tile), MACO_OP.
 struct Source {
-  /// Headers of runtime/device that have it or that it needs, in an order that compiles. The core
-  /// (intrinsics, context, ...) is there always.
+  /// Headers of runtime/device that define the function or that it needs, in an order that
+  /// compiles. The core (intrinsics, context, ...) is always there.
   std::vector<std::string> headers;
-  /// The code itself, put behind the headers as it is: of a function that isn't among them.
+  /// The code itself, for a function that isn't in those headers. It goes behind them as it is.
   std::string text = "";
 };
 
-/// A call as the rules of its function see it: its parameters are known to be there, of their
-/// types.
+/// A call as its function's rules see it: all parameters are present and have their types.
 class CallView {
  public:
   CallView(const ir::Program& program, const ir::Call& call) : program_(program), call_(call) {}
@@ -81,9 +81,9 @@ class CallView {
   double number(std::string_view name) const;
   ir::DType dtype(std::string_view name) const;
   const std::string& word(std::string_view name) const;
-  /// What a Value can be at launch.
+  /// The values that a Value can have at launch.
   ir::Interval range(std::string_view name) const;
-  /// What a Value is in a launch that costs are reckoned for.
+  /// The value of a Value in the launch for which costs are computed.
   int64_t typical(std::string_view name) const;
 
  private:
@@ -96,76 +96,86 @@ struct Function {
   std::vector<ParamSpec> params = {};
   std::vector<OperandSpec> operands = {};
   Source source = {};
-  /// How a call loads operand `i`, one that may be loaded; unset: each that is comes a page at a
-  /// time and in no boxes.
+  /// How a call loads operand `i`, if it may be loaded. Unset: each loaded operand comes a page at
+  /// a time, without boxes.
   std::function<std::optional<LoadRule>(const CallView&, size_t i)> loads = nullptr;
-  /// Does the call's loader wait itself for what isn't loaded ahead (await_passed in
-  /// runtime/device/pages.cuh)? Unset, or where all is loaded behind: it starts behind the waits.
+  /// Whether the call's loader itself waits for what isn't loaded ahead (await_passed in
+  /// runtime/device/pages.cuh). Unset, or where nothing is loaded ahead: the loader starts behind
+  /// the waits.
   std::function<bool(const CallView&)> loads_apart = nullptr;
-  /// Parameters in which calls may differ and yet share their code: a Value that is constant, or an
-  /// integer, which the code reads as C::NAME_of(ctx), where C::NAME is that of one of the calls.
-  /// Those behind the first follow from it. maco::ops::<name>_send reads none of them. Unset, or
-  /// empty: none.
+  /// Parameters in which calls may differ and still share their code: a Value that is constant, or
+  /// an integer. The code reads such a parameter as C::NAME_of(ctx); C::NAME is the value of one of
+  /// the calls. The parameters after the first follow from the first. maco::ops::<name>_send reads
+  /// none of them. Unset, or empty: none.
   std::function<std::vector<std::string>(const CallView&)> shared_over = nullptr;
-  /// Has a task so much in registers that its threads had better have some of the loaders'?
+  /// Whether a task needs so many registers that its threads should get some of the loaders'.
   /// Unset: no.
   std::function<bool(const CallView&)> many_registers = nullptr;
-  /// Do tasks come as mates (ir::Task::mated), of two that follow each other in the Program?
+  /// Whether tasks are mates (ir::Task::mated): each two that follow each other in the Program.
   bool mates = false;
-  /// Does a task that depends on one task alone come right behind that one, before others of that
-  /// op? Where it takes little time, and leaves little to those behind it.
+  /// Whether a task that depends on one other task comes right behind that one in the order, before
+  /// other tasks of its op. This suits tasks that take little time and leave little to the tasks
+  /// behind them.
   bool follows = false;
-  /// Does a task send what it has stored to other ranks, behind its work and before its signals?
+  /// The function that takes back what a task of this one hands over to a library outside of the
+  /// kernel; its task comes right behind, in the same op and on the same ranks. Empty: none.
+  std::string taken_back_by = "";
+  /// Whether a task sends what it has stored to other ranks, after its work and before its signals.
   /// The code then has maco::ops::<name>_send(Context&, const SenderArgs&, u32 tile). Unset: no.
   std::function<bool(const CallView&)> sends = nullptr;
-  /// Does the call read or write operand `i`, one that may be, as packets if it lies so
-  /// (runtime/device/packets.cuh)? Unset: no.
+  /// Whether the call can read or write operand `i` as packets (runtime/device/packets.cuh), if its
+  /// OperandSpec allows packets. Unset: no.
   std::function<bool(const CallView&, size_t i)> takes_packets = nullptr;
-  /// May the code call functions that aren't inlined, as a user's kernel or `source.text` may? Then
-  /// roles can't divide registers: ptxas gives up (C7600).
+  /// Whether the code may call functions that aren't inlined, as a user's kernel or `source.text`
+  /// may. Then roles can't divide registers: ptxas refuses (C7600).
   bool calls_functions = false;
-  /// Bytes of the CTA's scratch memory (Context::scratch) that a task needs; unset: none.
+  /// Bytes of the CTA's scratch memory (Context::scratch) that a task needs. Unset: none.
   std::function<int64_t(const CallView&)> scratch_bytes = nullptr;
-  /// What a task does; unset: it streams the bytes of its regions (cost::streaming).
+  /// Bytes of scratch memory for each block of a user's kernel, several of which a task may run at
+  /// a time. Unset: the code isn't a user's kernel.
+  std::function<int64_t(const CallView&)> users_block_bytes = nullptr;
+  /// The work of a task. Unset: it streams the bytes of its regions (cost::streaming).
   std::function<cost::Work(const CallView&, const ir::Task&, const cost::Machine&)> work = nullptr;
 
   const ParamSpec* find_param(std::string_view param) const;
-  /// Operand `i` of a call that has `count` of them; nullptr if it has too many.
+  /// The spec of operand `i` of a call with `count` operands; nullptr if there are too many.
   const OperandSpec* operand(size_t i, size_t count) const;
-  /// The first operand of a call that is the Count::Many of this function; its body's operands are
-  /// there and behind.
+  /// The index of the first operand of a call that belongs to this function's Count::Many; the
+  /// body's operands follow from there.
   size_t first_of_many() const;
 };
 
 /// The function of that name, or nullptr.
 const Function* find_function(std::string_view name);
-/// Those of MACO, then the registered ones.
+/// The functions of MACO, then the registered ones.
 std::vector<Function> all_functions();
 
 /// Makes a function known to the whole process, from any thread, before the first graph with an op
-/// that calls it is compiled. `source.text` has its code. Returns "", or why it can't be had: a
-/// name that is taken, no code, parameters that contradict each other.
+/// that calls it is compiled. `source.text` holds its code. Returns "", or why the function can't
+/// be registered: its name is taken, it has no code, or its parameters contradict each other.
 [[nodiscard]] std::string register_function(Function function);
 
 /// Everything that is wrong with a call, one sentence each, without its subject: "calls 'q', which
-/// is no device function"; parameters that are missing, unknown or of another type, a wrong number
-/// of operands, too much scratch memory. Empty if nothing is.
+/// is no device function". Covers missing and unknown parameters and parameters of another type, a
+/// wrong number of operands, and too much scratch memory. Empty if nothing is wrong.
 std::vector<std::string> check(const ir::Program& program, const ir::Call& call);
 
-/// Whether the tasks of a Program that is scheduled have mates where their functions need them
-/// (Function::mates), and nowhere else; reports the first that is wrong. True of others.
+/// Whether the tasks of a scheduled Program have mates where their functions need them
+/// (Function::mates), and nowhere else; reports the first task that is wrong. True for a Program
+/// that isn't scheduled.
 bool check_mates(const ir::Program& program, ir::Diagnostics& diagnostics);
 
-/// Had consumers better have some of the loaders' registers? If a call has many_registers, and none
-/// is of code that may call functions. The calls are ones that check() finds nothing wrong with, or
-/// of unknown functions.
+/// Whether consumers should get some of the loaders' registers: if a call has many_registers, and
+/// no call's code may call functions. Each call is one with which check() finds nothing wrong, or
+/// is of an unknown function.
 bool divides_registers(const ir::Program& program);
 
-/// Function::sends of a call, which may be of an unknown function.
+/// Function::sends for a call, which may be of an unknown function.
 bool sends(const ir::Program& program, const ir::Call& call);
 
-/// Microseconds that a task takes on one of the machine's SMs, all of them being busy. The call is
-/// one that check() finds nothing wrong with, or of an unknown function, which is taken to stream.
+/// Microseconds that a task takes on one of the machine's SMs while all SMs are busy. The call is
+/// one with which check() finds nothing wrong, or is of an unknown function, whose tasks are taken
+/// to stream their regions.
 double microseconds(const ir::Program& program, const ir::Task& task, const cost::Machine& machine);
 
 }  // namespace maco::functions

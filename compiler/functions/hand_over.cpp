@@ -13,6 +13,7 @@ using ir::CollectiveKind;
 using ir::RankRef;
 using ir::Region;
 
+constexpr std::string_view kHandOver = "hand_over", kTakeBack = "take_back";
 constexpr CollectiveKind kKinds[] = {CollectiveKind::AllReduce,     CollectiveKind::AllGather,
                                      CollectiveKind::ReduceScatter, CollectiveKind::AllToAll,
                                      CollectiveKind::Broadcast,     CollectiveKind::RingShift};
@@ -75,7 +76,7 @@ class Regions {
       r.block = {.ref = of, .value = std::get<uint32_t>(h_.rows.v)};
     return r;
   }
-  /// The wire from `source` on rank `where`.
+  /// The wire on rank `where` for what comes from `source`.
   Region wire(RankRef source, RankRef where) const {
     Region r;
     r.buffer = op_[1];
@@ -103,7 +104,7 @@ class Regions {
 
 ir::Access read(const Region& r) { return {AccessKind::Read, r}; }
 ir::Access may(const Region& r) { return {AccessKind::MayWrite, r}; }
-// Where a block ends may depend on the launch.
+// A write. Where a block ends may depend on the launch.
 ir::Access written(const Region& r) {
   return {r.block.value ? AccessKind::MayWrite : AccessKind::Write, r};
 }
@@ -113,7 +114,7 @@ RankRef shift(int64_t by) { return RankRef::shift(static_cast<int32_t>(by)); }
 std::vector<ir::Access> handed(const Regions& at, const HandOver& h) {
   const RankRef self = RankRef::self(), others = RankRef::others();
   std::vector<ir::Access> list;
-  // What is sent, and where to, first: transfers refer to these.
+  // What is sent, and where to, comes first: transfers refer to these regions.
   switch (h.kind) {
     case CollectiveKind::AllReduce:
     case CollectiveKind::AllGather: list = {read(at.tensor(0)), may(at.wire(self, others))}; break;
@@ -174,7 +175,7 @@ std::vector<ir::Access> taken(const Regions& at, const HandOver& h) {
 }  // namespace
 
 bool is_hand_over(std::string_view function) {
-  return function == "hand_over" || function == "take_back";
+  return function == kHandOver || function == kTakeBack;
 }
 
 std::vector<ir::Param> params_of(const HandOver& h) {
@@ -207,7 +208,7 @@ std::optional<HandOver> hand_over_of(const ir::Call& call) {
 std::vector<ir::Access> accesses_of(const ir::Program& program, const ir::Call& call,
                                     const HandOver& h) {
   const Regions at(program, call, h);
-  return call.function == "hand_over" ? handed(at, h) : taken(at, h);
+  return call.function == kHandOver ? handed(at, h) : taken(at, h);
 }
 
 std::vector<ir::Transfer> transfers_of(std::string_view function, const HandOver& h) {
@@ -219,7 +220,7 @@ std::vector<ir::Transfer> transfers_of(std::string_view function, const HandOver
   const auto copies = [&](int64_t count) {
     for (uint32_t i = 0; i < static_cast<uint32_t>(count); ++i) list.push_back(copy(2 * i));
   };
-  if (function == "hand_over") {
+  if (function == kHandOver) {
     if (h.kind == CollectiveKind::Broadcast)
       copies(h.root ? 1 : 0);
     else
@@ -234,8 +235,8 @@ std::vector<ir::Transfer> transfers_of(std::string_view function, const HandOver
 
 namespace {
 
-// NCCL on two H100 takes 10 us for a few bytes (docs/notebook/communication.md), and each link
-// carries what the way round a ring needs.
+// NCCL on two H100 takes 10 us for a few bytes (docs/notebook/communication.md). Each link carries
+// the bytes of a ring algorithm.
 cost::Work library_work(const CallView& c, const ir::Task&, const cost::Machine& machine) {
   constexpr double kLibrary = 10;
   const auto h = hand_over_of(c.call());
@@ -260,15 +261,16 @@ std::vector<Function> hand_over_functions() {
                                          integer("peer"),
                                          flag("root")};
   std::vector<Function> list;
-  for (const char* name : {"hand_over", "take_back"}) {
-    const bool back = name[0] == 't';
-    list.push_back({.name = name,
+  for (const std::string_view name : {kHandOver, kTakeBack}) {
+    const bool back = name == kTakeBack;
+    list.push_back({.name = std::string(name),
                     .params = params,
                     .operands = {reads("x", "X"), back ? reads("wires", "X") : writes("wires", "X"),
                                  writes("y", "X"),
                                  back ? reads("met", "u8", Count::Optional)
                                       : writes("met", "u8", Count::Optional)},
-                    .source = {{"ops/collectives.cuh", "ops/hand_over.cuh"}}});
+                    .source = {{"ops/collectives.cuh", "ops/hand_over.cuh"}},
+                    .taken_back_by = std::string(back ? "" : kTakeBack)});
     if (back)
       list.back().work = library_work;
     else

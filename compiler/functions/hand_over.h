@@ -1,13 +1,13 @@
 // hand_over and take_back (runtime/device/ops/hand_over.cuh): a collective that a library outside
-// of the kernel carries out, NCCL or what stands in for it on the CPU target.
+// of the kernel carries out, NCCL or its stand-in on the CPU target.
 //
 //   hand_over   says that the operand is there and that the result may be written
 //   take_back   waits until the result is there
 //
-// In between the library reads the operand and writes the result, which is what take_back declares
-// to do; hand_over declares to write the wires, through which the data of other ranks comes. A rank
-// gets nothing back before all have handed over: where no data says so (broadcast, ring_shift), the
-// ranks meet, by a wire of their own.
+// In between the library reads the operand and writes the result; take_back declares to do both.
+// hand_over declares to write the wires, through which the data of other ranks comes. A rank may
+// take nothing back before all ranks have handed over. Where no data implies this (broadcast,
+// ring_shift), the ranks meet through a wire of their own.
 #pragma once
 
 #include <cstdint>
@@ -22,14 +22,14 @@ namespace maco::functions {
 struct HandOver {
   ir::CollectiveKind kind = ir::CollectiveKind::AllReduce;  // to RingShift
   int64_t world = 1;
-  int64_t number = 0;   // of the graph's collectives that are handed over, in their order
-  ir::ValueRef rows{};  // of a block, or where there are none of the tensor
+  int64_t number = 0;   // its place among the graph's collectives that are handed over
+  ir::ValueRef rows{};  // of a block or, without blocks, of the tensor
   int64_t cols = 1;
   ir::DType x{};
   ir::Reduction reduce = ir::Reduction::Sum;  // of AllReduce and ReduceScatter
-  int64_t peer = 0;                           // Broadcast: the root; RingShift: by
-  bool root = false;                          // Broadcast: tasks of the root
-  /// Whether ranks have to meet: they don't where data of all comes to each.
+  int64_t peer = 0;                           // Broadcast: the root; RingShift: the distance
+  bool root = false;                          // Broadcast: whether the tasks are the root's
+  /// Whether ranks have to meet. They don't where each rank gets data of all.
   bool meets() const {
     return kind == ir::CollectiveKind::Broadcast || kind == ir::CollectiveKind::RingShift;
   }
@@ -43,9 +43,11 @@ struct HandOver {
 };
 
 bool is_hand_over(std::string_view function);
-/// Parameters of both functions. Operands: x, wires, y, and where ranks meet another wire.
+/// Parameters of both functions. The operands are x, the wires and y, and another wire where ranks
+/// meet.
 std::vector<ir::Param> params_of(const HandOver& h);
-/// What a call says; nothing if it is of another function, or its parameters aren't these.
+/// The call's parameters as a HandOver; nothing if the call is of another function or has other
+/// parameters.
 std::optional<HandOver> hand_over_of(const ir::Call& call);
 /// The regions of the only task of a call, in the order that `transfers_of` refers to.
 std::vector<ir::Access> accesses_of(const ir::Program& program, const ir::Call& call,

@@ -1,4 +1,4 @@
-// matmul: a tile of a b, all of K or a part of it, with an epilogue.
+// matmul: one tile of a * b, over all of K or a part of it, with an epilogue.
 #include "compiler/functions/matmul.h"
 
 #include <fmt/format.h>
@@ -49,7 +49,7 @@ bool matmul_fits(int64_t BN, int64_t b_bytes, bool transpose_b, int64_t page_byt
 }
 
 namespace {
-// Of a box, where a block's last page isn't full.
+// Rows of a box, where a block doesn't fill its last page.
 constexpr int64_t kBoxRows = 64;
 }  // namespace
 
@@ -78,8 +78,8 @@ int64_t matmul_halves_pages(int64_t BM, int64_t BN, int64_t page_bytes, int64_t 
 std::optional<ir::Load::Box> matmul_few_box(const MatmulLoads& m) {
   if (m.method != MatmulMethod::Dot || !m.transpose_b || m.K * m.b_bytes % 16 != 0)
     return std::nullopt;
-  // Of whole steps of a warp, whose lanes take up to 16 bytes each; a slice is as deep as the page,
-  // the staged rows of a and a map allow, and of all columns of the tile.
+  // The depth is whole steps of a warp, whose lanes take up to 16 bytes each. It is as large as the
+  // page, the staged rows of a and a tensor map allow. The box has all columns of the slice.
   const int64_t step = 32 * std::min<int64_t>(8, 16 / m.b_bytes), parts = m.paired ? 2 : 1;
   const bool on_cores = m.few_rows == kMostFewRows;
   constexpr int64_t kStageBytes = 16384;
@@ -89,7 +89,7 @@ std::optional<ir::Load::Box> matmul_few_box(const MatmulLoads& m) {
   while (cols > parts && m.BN * parts % cols != 0) cols /= 2;
   int64_t depth = std::min(m.page_bytes / (cols * m.b_bytes), ir::Load::kMostBoxRow / m.b_bytes);
   if (!on_cores) depth = std::min(depth, kStageBytes / (m.BM * m.a_bytes));
-  // A thread has its part of a in registers.
+  // A thread keeps its part of a in registers.
   if (m.BM > 16) depth = std::min<int64_t>(depth, 256);
   depth = std::min(m.K, depth / step * step);
   if (cols % parts != 0 || depth * m.b_bytes <= ir::Load::kLine) return std::nullopt;
@@ -97,17 +97,18 @@ std::optional<ir::Load::Box> matmul_few_box(const MatmulLoads& m) {
 }
 
 namespace {
-// Of a product in line: what eight warps take of K at a time, in elements, and bytes of sums.
+// For a matmul in line: how many elements of K eight warps take at a time, and the bytes of sums.
 constexpr int64_t kLineRun = 2048, kLineSums = 8192;
-// Bytes of the longest row that lies in the scratch memory.
+// Bytes of the longest row that fits in the scratch memory.
 constexpr int64_t kMostRow = 65536;
-// Do few warps share a column, of which a page has several?
+// Whether a few warps share a column and a page holds several columns.
 bool are_shared(int64_t K, int64_t page_bytes) {
-  constexpr int64_t kMostPage = 32768;  // of larger ones a thread has too much in registers
+  constexpr int64_t kMostPage = 32768;  // larger ones need too many registers of a thread
   return K >= kLineRun && page_bytes <= kMostPage && page_bytes % (K * 2) == 0 &&
          page_bytes / (K * 2) >= 4;
 }
-// Does a column end in the middle of a round of the warps? Threads have their parts of two of them.
+// Whether a column ends in the middle of a round of the warps. Threads hold their parts of two
+// columns.
 bool are_halved(int64_t K) {
   return K % kLineRun == kLineRun / 2 && K > kLineRun && K < 4 * kLineRun;
 }
@@ -128,7 +129,7 @@ int64_t matmul_line_columns(const MatmulLoads& m) {
   } else if (m.K % kLineRun != 0 && !are_halved(m.K)) {
     return 0;
   } else if (m.K * kBytes > kMostRow || m.page_bytes % (kLineRun * kBytes) != 0 ||
-             m.N % kWarps != 0) {  // whatever a slice is: of a pair it is less
+             m.N % kWarps != 0) {  // whatever a slice is; a pair has less
     return 0;
   } else if (are_shared(m.K, m.page_bytes)) {
     const int64_t page = m.page_bytes / (m.K * kBytes);
@@ -143,21 +144,22 @@ int64_t matmul_line_columns(const MatmulLoads& m) {
   return m.N % cols == 0 && m.BN % cols == 0 ? cols : 0;
 }
 bool matmul_better_in_line(const MatmulLoads& m, const cost::Machine& machine) {
-  // Shared memory that others' tasks may want as scratch memory, as users' kernels do; of heads.
+  // Shared memory that other tasks may want as scratch memory, as users' kernels do, and the heads'
+  // bytes.
   constexpr int64_t kOthers = 49152, kHeads = 6144;
   const int64_t columns = matmul_line_columns(m), parts = m.paired ? 2 : 1,
                 column = m.K * m.b_bytes;
   if (!machine.has_boxes() || columns == 0 ||
       matmul_line_scratch(m.K, machine) > matmul_most_scratch(machine))
     return false;
-  // A slice of short ones is taken as a whole, and the ring has to be larger.
+  // A slice of short columns is taken as a whole, so that the ring has to be larger.
   return m.K >= kLineRun ||
          columns * parts * column + m.page_bytes <=
              machine.shared_bytes - kHeads - std::max(kOthers, matmul_most_scratch(machine));
 }
 int64_t matmul_line_scratch(int64_t K, const cost::Machine& machine) {
   constexpr int64_t kMostHeld = 8 * kLineRun;
-  if (machine.arch == 0) return K * 2;  // one thread adds up, and has no registers to speak of
+  if (machine.arch == 0) return K * 2;  // one thread adds up and has few registers
   return kLineSums + (K <= kMostHeld && !are_shared(K, machine.page_bytes) ? 0 : K * 2);
 }
 int64_t matmul_most_scratch(const cost::Machine& machine) {
@@ -177,7 +179,7 @@ bool matmul_takes_blocks(const MatmulLoads& m, bool same_types, const cost::Mach
   if (!m.transpose_b && m.BN % block != 0) return false;
   const int64_t a = matmul_held_pages(m.BM, m.BN, blocks, machine.page_bytes),
                 b = matmul_held_pages(m.BN, m.BM, blocks, machine.page_bytes);
-  // One more, so that some come while others are read.
+  // One more page, so that some pages are filled while others are read.
   return a > 0 && b > 0 && a + b < machine.pages;
 }
 
@@ -210,7 +212,7 @@ std::optional<LoadRule> matmul_load(const MatmulLoads& m, size_t operand) {
     if (m.in_line) {
       const int64_t columns = matmul_line_columns(m);
       if (columns == 0) return std::nullopt;
-      // Of short columns a slice is taken as a whole.
+      // A slice of short columns is taken as a whole.
       if (m.K < kLineRun) rule.pages = columns * m.K * m.b_bytes / m.page_bytes;
     }
     if (m.boxes) rule.box = matmul_few_box(m);
@@ -226,11 +228,11 @@ std::optional<LoadRule> matmul_load(const MatmulLoads& m, size_t operand) {
     rule.pages = std::max(
         held, matmul_halves_pages(m.BM, m.BN, m.page_bytes, INT64_MAX) -
                   matmul_held_pages(m.BN, m.BM, (depth + block - 1) / block, m.page_bytes));
-  // Boxes of a are of the most rows that there may be; nobody looks at sums of those that a launch
-  // doesn't have.
+  // Boxes of a have the maximum number of rows. Nobody reads the sums of rows that a launch doesn't
+  // have.
   if ((m.method != MatmulMethod::Wgmma && !m.blocks) || (operand == 0 && !m.all_there)) return rule;
-  // As many lines of a page as a box can fill; where a launch may have fewer rows, so many that
-  // little comes that isn't there.
+  // As many lines of a page as a box can fill. Where a launch may have fewer rows, boxes have so
+  // few rows that little is copied in vain.
   constexpr int64_t kSomeRows = 32;
   const bool across = operand == 1 && !m.transpose_b;
   const int64_t lines = m.page_bytes / ir::Load::kLine,
@@ -249,7 +251,7 @@ cost::Work matmul_work(const MatmulTile& t, const cost::Machine& machine) {
   cost::Work work{.fixed_microseconds = 0.5};
   work.bytes = k * (wide * static_cast<double>(t.b_bytes) + high * static_cast<double>(t.a_bytes));
   if (few) {
-    // On tensor cores where it takes so many rows.
+    // On tensor cores where Dot takes up to kMostFewRows.
     if (t.few_rows == kMostFewRows)
       work.matrix_multiply_adds = (high > 16 ? 32 : 16) * wide * k;
     else
@@ -259,17 +261,17 @@ cost::Work matmul_work(const MatmulTile& t, const cost::Machine& machine) {
   // On tensor cores all rows of a tile come through pages.
   if (on_tensor_cores(t.method))
     work.bytes += k * static_cast<double>(t.a_bytes) * (static_cast<double>(t.BM) - high);
-  // All are worked on.
+  // All rows are computed.
   const auto high_tile = static_cast<double>(t.BM);
   const double products = high_tile * wide * k;
-  // Twice as many of 8 bits take as long.
+  // Elements of 8 bits are multiplied twice as fast.
   if (on_tensor_cores(t.method))
     work.matrix_multiply_adds = products * static_cast<double>(t.a_bytes) / 2;
   else
     work.multiply_adds = products;
-  // Without tensor cores a thread has a block of the tile, and reads its rows and columns for each
-  // step of K. Tiles of 32 x 32 took 2.7 times as long as of 128 x 128 at 4,096 each way
-  // (docs/benchmarks/logs/operands-h200-2026-11-28.txt).
+  // Without tensor cores a thread computes a block of the tile, and reads the block's rows and
+  // columns for each step of K. Tiles of 32 x 32 took 2.7 times as long as tiles of 128 x 128 at
+  // 4,096 each way (docs/benchmarks/logs/operands-h200-2026-11-28.txt).
   if (!on_tensor_cores(t.method) && machine.arch != 0) {
     constexpr double kThreads = 16, kReads = 2;  // along either side; products in a read's time
     work.multiply_adds *= 1 + kReads * kThreads * (1 / high_tile + 1 / wide);
@@ -292,10 +294,11 @@ MatmulMethod method_of(const CallView& c) {
   return MatmulMethod::Block;
 }
 bool is_wgmma(const CallView& c) { return method_of(c) == MatmulMethod::Wgmma; }
-// Threads have many sums, and what they multiply next.
+// Threads hold many sums, and the operands of the next multiplications.
 bool wants_registers(const CallView& c) { return is_wgmma(c) || c.flag("blocks"); }
 
-// All of K in steps of whole blocks: only how many there are tells such products apart.
+// Calls share code if K is whole steps of whole blocks: then they differ only in the number of
+// steps.
 std::vector<std::string> shared_over(const CallView& c) {
   constexpr int64_t kSharedStep = 128;  // elements; as in ops/matmul_tensor.cuh
   if (is_wgmma(c) && c.integer("K") == c.integer("BK") && c.integer("K") % kSharedStep == 0)
@@ -303,15 +306,15 @@ std::vector<std::string> shared_over(const CallView& c) {
   return {};
 }
 
-// Few rows: a, the result, and what an epilogue has of each element.
+// With few rows: a, the result, and the epilogue's operands at each element.
 bool takes_packets(MatmulForm form, const CallView& c, size_t operand) {
   if (method_of(c) != MatmulMethod::Dot || c.integer("K") % 8 != 0 ||
       c.range("plan_rows").lo != c.range("plan_rows").hi)
     return false;
   const Function& f = *find_function(c.call().function);
   const size_t more = f.first_of_many();
-  // A warp that norms one of several rows asks for all of it at once where it holds it (Walk in
-  // rows.cuh); else it would wait for one vector after the other.
+  // A warp that norms one of several rows polls the whole row at once where it can hold it (Walk in
+  // rows.cuh). For longer rows it would wait for one vector after the other.
   constexpr int64_t kHeldByWarp = 32 * 32;
   if (operand == 0 && form.normed && c.range("plan_rows").hi > 1 && c.integer("K") > kHeldByWarp)
     return false;
@@ -347,7 +350,8 @@ std::optional<LoadRule> load_rule(MatmulForm form, const CallView& c, size_t ope
       operand);
 }
 
-// Rows of a, and sums: as much as there is (MatmulPages::kStageBytes), or what a row in line takes.
+// Staged rows of a, and sums: as much as there is (MatmulPages::kStageBytes), or what a row in line
+// takes.
 int64_t scratch_bytes(const CallView& c) {
   constexpr int64_t kLeast = 16384;
   const cost::Machine* machine = cost::find_machine(c.program().target, c.program().board);
@@ -366,7 +370,8 @@ cost::Work work(MatmulForm form, const CallView& c, const ir::Task& task,
                .few_rows = c.integer("few_rows"),
                .paired = form.paired};
   t.method = method_of(c);
-  // Of the last column of tiles, what there is. A tile whose rows aren't there returns at once.
+  // The last column of tiles may be narrower. A tile whose rows a launch doesn't have returns at
+  // once.
   if (!task.accesses.empty() && !form.halved) {
     const ir::Region &a = task.accesses.front().region, &y = task.accesses.back().region;
     int64_t columns = y.c1 - y.c0;

@@ -1,6 +1,6 @@
-// rope: pairs of elements turn by an angle that grows with the row's position. rope_frequencies: as
-// fast as an operand says. rope_tables: by one whose cosine and sine are operands. rope_sines:
-// sines and cosines of rope's angles, for products that turn heads.
+// rope rotates pairs of elements by an angle that grows with the row's position. rope_frequencies
+// takes the frequencies from an operand. rope_tables takes the cosines and sines from operands.
+// rope_sines computes the sines and cosines of rope's angles for matmuls that rotate heads.
 #include "compiler/functions/families.h"
 
 namespace maco::functions {

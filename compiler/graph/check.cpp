@@ -15,7 +15,7 @@ namespace maco::graph {
 
 namespace {
 
-/// For a message: cut, control characters replaced.
+/// A text for a message: cut, control characters replaced.
 std::string quoted(const std::string& text) {
   constexpr size_t kMost = 40;
   std::string shown;
@@ -66,7 +66,7 @@ bool check_graph(const ir::Graph& graph, const CheckOptions& options,
   DirectReport report(diagnostics);
   Check c{graph, options, report};
   if (graph.world < 1 || graph.world > ir::kMaxWorld) {
-    // Nothing that depends on ranks can be said.
+    // Nothing that depends on ranks can be checked.
     c.error(c.key("world"),
             fmt::format("'world' must be 1 to {}, found {}", ir::kMaxWorld, graph.world));
     return false;

@@ -1,4 +1,4 @@
-// check_attrs.cpp: the attributes of an op against its schema.
+// check_attrs.cpp: checks the attributes of an op against its schema.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// check_constraints.cpp: what orders ops besides data: `after`, phases, overlap regions, the
+// check_constraints.cpp: checks what orders ops besides data: `after`, phases, overlap regions, the
 // pipeline.
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-// check_ops.cpp: ops, their names and operands; who writes a tensor, and who reads it when.
+// check_ops.cpp: checks ops, their names and operands; who writes a tensor, and who reads it when.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -19,10 +19,10 @@ struct Check {
   Report& report;
   Variables variables{};
   std::unordered_map<std::string_view, size_t> op_of{};  // by name
-  int searches = 0;                                      // for near names, of which few are made
+  int searches = 0;                                      // for near names, which are limited
 
   bool error(ir::Loc loc, std::string message) { return report.error(loc, std::move(message)); }
-  /// Where the key of the graph stands, if that is known.
+  /// The place of a graph-level key, if it is known.
   ir::Loc key(const std::string& name) const {
     const auto found = graph.key_loc.find(name);
     return found == graph.key_loc.end() ? graph.loc : found->second;
@@ -37,13 +37,13 @@ bool check_expr(Check& c, const ir::Expr& e, ir::Loc loc, const std::string& wha
                 const ir::Expr* guard = nullptr);
 
 void check_dims(Check& c);
-/// False if an id of an op leads to no tensor: then nothing else can be said of ops.
+/// Returns false if an op's id refers to no tensor: then nothing else can be checked.
 bool check_ids(Check& c);
 void check_tensors(Check& c);
-/// Kinds, names, operands, attributes.
+/// Checks kinds, names, operands, attributes.
 void check_ops(Check& c);
 void check_attrs(Check& c, const ir::Op& op);
-/// `after`, phases, regions, the pipeline.
+/// Checks `after`, phases, regions and the pipeline.
 void check_constraints(Check& c);
 
 }  // namespace maco::graph

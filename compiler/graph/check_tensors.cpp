@@ -1,4 +1,4 @@
-// check_tensors.cpp: the declared names: dims, tensors and scalars.
+// check_tensors.cpp: checks the declared names: dims, tensors and scalars.
 #include <fmt/format.h>
 
 #include <unordered_map>
@@ -60,7 +60,7 @@ bool check_extent(Check& c, const ir::Tensor& t, size_t axis) {
   return why.empty();
 }
 
-/// Of a tensor of the caller's; an output may leave its shape to its op.
+/// Checks the shape of a tensor of the caller's. An output may leave its shape to its op.
 void check_shape(Check& c, const ir::Tensor& t) {
   if (t.shape.empty() && t.kind == TensorKind::Output) return;
   if (t.shape.empty() || t.shape.size() > kMostAxes) {
@@ -111,7 +111,7 @@ void check_dims(Check& c) {
 
 void check_tensors(Check& c) {
   std::unordered_map<std::string_view, const ir::Tensor*> first;
-  // Scalars first: shapes are told that they can't use them.
+  // Scalars come first, so that shapes can be told that they can't use them.
   for (const ir::Tensor& t : c.graph.tensors) {
     if (!check_name(c, t.name, t.loc, "the name of a tensor")) continue;
     const auto [other, fresh] = first.emplace(t.name, &t);

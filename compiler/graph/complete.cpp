@@ -17,7 +17,7 @@ void name_ops(ir::Graph& graph) {
   };
   for (const ir::Op& op : graph.ops)
     if (op.named) taken.insert(op.name);
-  std::unordered_map<std::string, int> used;  // how often a base was taken
+  std::unordered_map<std::string, int> used;  // how often a base name was taken
   for (ir::Op& op : graph.ops) {
     if (op.named) continue;
     const std::string base = base_of(op);
@@ -29,7 +29,8 @@ void name_ops(ir::Graph& graph) {
       name = fmt::format("{}_{}", base, ++n);
     while (!taken.insert(name).second) name = fmt::format("{}_{}", base, ++n);
     const bool given = !op.name.empty() && op.name != name;
-    // An op that some other one keeps from being called by its output needs a name in the text.
+    // An op that can't be named after its output, because another op has that name, needs a name in
+    // the text.
     op.named = given || (!op.out.empty() && name != base);
     if (given)
       taken.insert(op.name);

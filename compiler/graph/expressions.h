@@ -27,7 +27,7 @@ using Variables = std::map<std::string, Variable, std::less<>>;
 /// Rank, world, dims and scalars of a graph.
 Variables variables_of(const ir::Graph& graph);
 
-/// Where an expression stands decides which names it may use.
+/// The place of an expression, which decides the names that it may use.
 enum class ExprUse : uint8_t {
   Constant,   // world
   Shape,      // world, dims
@@ -39,7 +39,7 @@ bool allowed(ExprUse use, Variable::Kind kind);
 /// Why a name of this kind can't stand in `what`: "scalar 'pos' can't stand in a shape; ...".
 std::string why_not(ExprUse use, const std::string& name, Variable::Kind kind,
                     const std::string& what);
-/// "; did you mean 'tokens'?" if a variable that may stand there is called nearly so, or "".
+/// "; did you mean 'tokens'?" if a variable with a similar name may stand there, or "".
 std::string near_variable(const Variables& variables, ExprUse use, const std::string& name);
 
 /// One assignment of numbers to the names that an expression uses.
@@ -50,9 +50,9 @@ struct Trial {
   std::string str() const;                              // "on rank 3 with tokens = 1"
 };
 
-/// Evaluates `e` on every rank, and where dims or scalars matter at the ends of their ranges
-/// (everywhere if there is one with a short range and `e` divides), until `accept` says no; returns
-/// that trial. The ranks where `guard` is 0 don't evaluate it. What fails elsewhere is found at
+/// Evaluates `e` on every rank and, if dims or scalars matter, at the ends of their ranges (at all
+/// values if there is one with a short range and `e` divides), until `accept` returns false;
+/// returns that trial. Ranks where `guard` is 0 don't evaluate `e`. Failures elsewhere are found at
 /// launch.
 std::optional<Trial> first_failure(const Variables& variables, const ir::Expr& e,
                                    const ir::Expr* guard,
@@ -60,7 +60,8 @@ std::optional<Trial> first_failure(const Variables& variables, const ir::Expr& e
 
 /// "" if `e` has a value wherever first_failure looks; else "division by zero in '...' on rank 1".
 std::string why_no_value(const Variables& variables, const ir::Expr& e, const ir::Expr* guard);
-/// "" if it is 1 or more there; else why not. `what`: "axis 0 of tensor 'x'".
+/// "" if the value is at least 1 wherever first_failure looks; else why not. `what`: "axis 0 of
+/// tensor 'x'".
 std::string why_not_positive(const Variables& variables, const ir::Expr& e,
                              const std::string& what);
 

@@ -1,9 +1,10 @@
-// order.cpp: data, `after`, phases, regions and barriers together have no cycle.
+// order.cpp: checks that data, `after`, phases, regions and barriers together form no cycle.
 //
-// The graph of "waits for" has a node for each op and helpers that keep it linear in size: a phase
-// is a begin and an end; what waits for all earlier ops is behind a chain `before[k]` (ops 0 to k
-// have ended), and what all later ops wait for stands before a chain `behind[k]` (ops k and later
-// may start). Only `after` and phases point backwards, so that without them there is nothing to do.
+// The graph of "waits for" has a node for each op, and helper nodes that keep it linear in size. A
+// phase is a begin node and an end node. An op that waits for all earlier ops stands behind a chain
+// `before[k]` (ops 0 to k have ended). An op for which all later ops wait stands before a chain
+// `behind[k]` (ops k and later may start). Only `after` and phases point backwards; without them
+// there is nothing to check.
 
 #include "compiler/graph/order.h"
 
@@ -51,7 +52,7 @@ class OrderGraph {
     edges_.emplace_back();
     return edges_.size() - 1;
   }
-  /// `to` waits for `from`.
+  /// Adds an edge: `to` waits for `from`.
   void edge(size_t from, size_t to, Why why, size_t detail = 0) {
     edges_[from].push_back({to, why, detail});
   }
@@ -107,12 +108,11 @@ class OrderGraph {
     }
   }
 
-  /// Waits for all earlier ops, and all later ops wait for it.
+  /// Whether the op waits for all earlier ops and all later ops wait for it.
   bool is_barrier(const ir::Op& op) const {
-    if (op.kind == "barrier") return true;
     const ops::OpDef* def = ops::find_op(op.kind);
-    return def != nullptr && def->collective &&
-           op.overlap.value_or(g_.overlap) == ir::Overlap::None;
+    return def != nullptr && (def->barrier || (def->collective && op.overlap.value_or(g_.overlap) ==
+                                                                      ir::Overlap::None));
   }
 
   void behind_and_before() {
@@ -258,8 +258,9 @@ class OrderGraph {
                             g_.overlap_regions[e.detail].name, op_name(from));
         break;
       case Why::Barrier: {
-        const std::string_view kind =
-            g_.ops[e.detail].kind == "barrier" ? "a barrier" : "a collective with overlap 'none'";
+        const std::string_view kind = ops::find_op(g_.ops[e.detail].kind)->barrier
+                                          ? "a barrier"
+                                          : "a collective with overlap 'none'";
         text += e.detail == to ? fmt::format("is {} and waits for all earlier ops, '{}' among them",
                                              kind, op_name(from))
                                : fmt::format("is defined after '{}', {}", op_name(from), kind);
@@ -278,7 +279,8 @@ class OrderGraph {
       if (v < ops_) start = std::min(start, v);
     }
     if (start == edges_.size()) return;  // empty phases only
-    // Between two ops lie helpers; the edge that says why is the one that isn't a link of a chain.
+    // Helper nodes lie between two ops; the edge that says why is the one that isn't a link of a
+    // chain.
     struct Wait {
       size_t from, to;
       Edge edge;
@@ -292,7 +294,7 @@ class OrderGraph {
       waits.push_back(current);
       current = {s.edge.to, s.edge.to, {}};
     }
-    // The culprit is what points backwards: an `after` or a phase.
+    // The culprit is the edge that points backwards: an `after` or a phase.
     ir::Loc loc = g_.ops[start].loc;
     for (const Wait& w : waits) {
       if (w.to > w.from) continue;
@@ -322,8 +324,8 @@ class OrderGraph {
   std::vector<std::vector<Edge>> edges_;
 };
 
-/// Phases that depend on each other. Where each of them has ops the ops' cycle was reported; a
-/// phase without ops orders nothing, but what was asked for makes no sense.
+/// Reports phases that depend on each other. If each of them has ops, the ops' cycle was reported
+/// already. A phase without ops orders nothing, but such a request makes no sense.
 void check_phases(const ir::Graph& graph, Report& report) {
   const std::vector<ir::Phase>& phases = graph.phases;
   std::map<std::string_view, size_t> index_of;
@@ -333,8 +335,8 @@ void check_phases(const ir::Graph& graph, Report& report) {
     if (op.phase)
       if (auto it = index_of.find(*op.phase); it != index_of.end()) has_ops[it->second] = true;
 
-  // The way down from a phase along depends_on, without recursion. A phase is done when nothing
-  // below it is left to look at.
+  // The way down from a phase along depends_on, without recursion. A phase is done when everything
+  // below it has been visited.
   enum class Seen : uint8_t { No, OnTheWay, Done };
   std::vector<Seen> seen(phases.size(), Seen::No);
   for (size_t root = 0; root < phases.size(); ++root) {

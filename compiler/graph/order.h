@@ -1,4 +1,4 @@
-// What orders the ops of a graph has no cycle.
+// Checks that the ops of a graph are ordered without a cycle.
 #pragma once
 
 #include "compiler/graph/report.h"
@@ -6,8 +6,8 @@
 
 namespace maco::graph {
 
-/// Reports the cycles of data order, `after`, phases, regions and barriers together. Names that
-/// nothing has are passed over.
+/// Reports the cycles of data order, `after`, phases, regions and barriers together. Skips names
+/// that nothing has.
 void check_order(const ir::Graph& graph, Report& report);
 
 }  // namespace maco::graph

@@ -11,13 +11,14 @@ namespace maco::graph {
 class Report {
  public:
   virtual ~Report() = default;
-  /// False if it is dropped, as one that was reported before; notes that follow are dropped too.
+  /// Returns false if the error is dropped because it was reported before; notes that follow are
+  /// dropped too.
   virtual bool error(ir::Loc loc, std::string message) = 0;
-  /// Belongs to the error reported before it.
+  /// A note that belongs to the error reported before it.
   virtual void note(ir::Loc loc, std::string message) = 0;
 };
 
-/// Everything, at once.
+/// Reports everything at once.
 class DirectReport : public Report {
  public:
   explicit DirectReport(ir::Diagnostics& diagnostics) : diagnostics_(diagnostics) {}

@@ -163,7 +163,7 @@ void check_homes(const ir::Graph& graph, const std::vector<ir::RoleRange>& range
 
 std::vector<ir::OpId> homeless(const ir::Graph& graph, const std::vector<ir::RoleRange>& ranges,
                                bool inferred) {
-  // What its product sends, SMs that compute may finish, and all that communicates beside products
+  // SMs that compute may finish what a matmul has pushed, and do all communication beside matmuls
   // that outweigh it.
   const bool all = !inferred || ops::all_compute(graph);
   const bool any_compute = std::any_of(ranges.begin(), ranges.end(), [](const ir::RoleRange& r) {

@@ -1,5 +1,5 @@
-// attention: softmax(q k^T * scale) v for each head. A task is a few query rows of one head, or on
-// tensor cores many rows of heads that share keys; it goes over all keys that count.
+// attention: softmax(q k^T * scale) v for each head. A task computes a few query rows of one head,
+// or on tensor cores many rows of heads that share keys. It goes over all keys that count.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -94,7 +94,7 @@ void infer(InferContext& c) {
 }
 
 struct Heads {
-  int64_t dim = 1, all = 1, shared = 1;  // shared: those of keys
+  int64_t dim = 1, all = 1, shared = 1;  // shared: heads that share their keys
   int64_t group() const { return all / shared; }
 };
 Heads heads_of(const TileContext& c) {
@@ -109,8 +109,8 @@ int64_t window_of(const TileContext& c) {
   return functions::window_over(c.in(1).max_rows, c.integer("window", 0));
 }
 
-// A task on tensor cores has many rows: so many of one head, and the same of as many others that
-// share its keys as it has room for.
+// A task on tensor cores has many rows: a number of rows of one head, and the same rows of as many
+// other heads with the same keys as there is room for.
 constexpr int64_t kFragment = 16;
 bool takes_tensor_cores(const TileContext& c) {
   const Heads h = heads_of(c);
@@ -128,20 +128,20 @@ int64_t heads_at_once(const Heads& h, int64_t rows) {
   return n;
 }
 
-// Queries of a task on ordinary cores: what registers hold of their results.
+// The most queries of a task on ordinary cores, whose results must fit in registers.
 int64_t most_queries(const TileContext& c) {
   return std::max<int64_t>(1, std::min<int64_t>(8, 1024 / c.integer("head_dim", 1)));
 }
 
-// How scores and sums are added, which decides a row's bits: by ordinary arithmetic or on tensor
-// cores, by a warp or by four of them together.
+// How scores and sums are added, which decides a row's bits: on ordinary cores, on tensor cores by
+// one warp, or on tensor cores by four warps together.
 const std::vector<std::string> kMethods = {"block", "mma", "wgmma"};
 
-// The box in which keys and values come, where they do.
+// The box in which keys and values come; nothing if they don't come in boxes.
 std::optional<ir::Load::Box> box_of(const TileContext& c) {
   const Mat k = c.in(1);
   if (!c.machine().has_boxes() || k.dynamic())
-    return std::nullopt;  // of rows that are always there
+    return std::nullopt;  // boxes need rows that every launch has
   return functions::tile_box(heads_of(c).dim, k.cols, c.machine().page_bytes);
 }
 bool takes_groups(const TileContext& c) {
@@ -150,8 +150,8 @@ bool takes_groups(const TileContext& c) {
 }
 
 Cut choose_on_tensor_cores(const Heads& h, const std::string& method) {
-  // As many rows as a task has room for; of these cuts that with the most heads, whose rows stop at
-  // nearly the same key.
+  // As many rows as a task has room for. Of such cuts the one with the most heads is best, as rows
+  // of the same token end at nearly the same key.
   int64_t best = kFragment;
   for (int64_t n = kFragment; n <= functions::kTileRows; n *= 2)
     if (n * heads_at_once(h, n) > best * heads_at_once(h, best)) best = n;
@@ -208,7 +208,7 @@ std::string refuse_cut(const TileContext& c, const Cut& cut) {
                      cut.method, least, most, n);
 }
 
-// Tasks have `rows` query rows of `heads` heads, and go over blocks of so many keys.
+// Tasks have `rows` query rows of `heads` heads, and go over blocks of `block_keys` keys.
 struct Tasks {
   ir::CallId call{};
   int64_t rows = 1, heads = 1, block_keys = functions::kBlockKeys;
@@ -301,17 +301,18 @@ void tile(TileContext& c) {
   const int64_t blocks = tiles_of(q.max_rows, t.rows), across = h.all / t.heads;
   c.announce_all(blocks * across);
   for (int64_t i = 0; i < blocks; ++i) {
-    // Of causal ones the longest come first, so that SMs end together.
+    // With a causal mask the longest tasks come first, so that SMs end together.
     const int64_t block_row = causal ? blocks - 1 - i : i, r = block_row * t.rows;
     auto tile = static_cast<uint32_t>(block_row * across);
     int64_t keys = most_keys;
     if (causal && q.rows.is_constant() && length.is_constant())
       keys = std::clamp<int64_t>(most_keys - q.max_rows + std::min(r + t.rows, q.max_rows), 0,
                                  most_keys);
-    // A box also brings rows behind those that count; what loads says that it reads something.
+    // A box also brings rows behind the keys that count. A task with loads must declare that it
+    // reads something.
     if (t.boxes) keys = std::min(tiles_of(keys, t.block_keys) * t.block_keys, k.max_rows);
     if (t.loads) keys = std::max<int64_t>(keys, 1);
-    // The block of the first key that the first row sees.
+    // The block with the first key that the first row sees.
     int64_t first_key = 0;
     if (window > 0)
       first_key =

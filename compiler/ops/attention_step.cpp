@@ -1,11 +1,11 @@
 // attention_step: attention of a few new rows over a cache and over themselves. The pass
-// fuse-attention makes it of an attention, the kv_appends before it and what prepares their
-// operands: slices, norms of each head, rope. It gives the new rows of keys and values as well, for
-// kv_appends that come behind it. Where the caches have the new rows already (`stored`), k and v
-// are the caches.
+// fuse-attention makes it of an attention, the kv_appends before it, and the ops that prepare their
+// operands: slices, norms of each head, rope. It also returns the new rows of keys and values, for
+// kv_appends behind it. Where the caches have the new rows already (`stored`), k and v are the
+// caches.
 //
-// A task is some rows and some of the heads that share keys, over one of the splits of the cache;
-// of several splits a second kind of task puts together what they found.
+// A task has some rows and some of the heads that share keys, over one of the splits of the cache.
+// If there are several splits, tasks of a second kind merge their results.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,8 +26,8 @@ namespace maco::ops {
 
 namespace {
 
-// Inputs: q, k and v, the caches, cosines and sines if `tables` or frequencies if `frequencies`,
-// then norms.
+// The order of inputs: q, k and v, the caches, the cosines and sines (if `tables`) or the
+// frequencies (if `frequencies`), then the norms.
 constexpr int kNewRows = 3, kCaches = 2, kTables = 2;
 size_t at(int input) { return static_cast<size_t>(input); }
 
@@ -40,7 +40,7 @@ int first_norm_of(const Context& c) {
   return kNewRows + kCaches + tables_of(c) + (c.flag("frequencies", false) ? 1 : 0);
 }
 
-// Those are as rope takes them, of the rows that have these positions.
+// The tables must be as rope takes them, for rows with these positions.
 void check_tables(InferContext& c, const ir::Expr& rows, int64_t rotary_dim) {
   const Type cosines = c.in(kNewRows + kCaches), sines = c.in(kNewRows + kCaches + 1);
   const ir::Expr position = c.expr("position").value_or(ir::Expr(-1));
@@ -129,8 +129,8 @@ void infer(InferContext& c) {
 }
 
 struct Heads {
-  int64_t dim = 1, all = 1, shared = 1;  // shared: those of keys
-  int64_t at_once = 1, rows = 1;         // of a task
+  int64_t dim = 1, all = 1, shared = 1;  // shared: heads that share their keys
+  int64_t at_once = 1, rows = 1;         // heads and rows of a task
 };
 Heads heads_of(const TileContext& c) {
   Heads h;
@@ -151,8 +151,8 @@ int64_t tasks_of(const TileContext& c, const Heads& h) {
   return tiles_of(c.in(0).max_rows, h.rows) * (h.all / h.at_once);
 }
 
-// Heads whose splits a task merges: of those that share keys so many that each of its warps has one
-// run of 32 elements at most, which it waits for.
+// How many heads that share keys a merging task takes: so many that each of its warps waits for one
+// run of at most 32 elements.
 int64_t heads_merged(const Heads& h) {
   constexpr int64_t kWarps = 8, kLanes = 32;
   const int64_t group = h.all / h.shared, runs = tiles_of(h.dim, kLanes);
@@ -161,14 +161,14 @@ int64_t heads_merged(const Heads& h) {
   return heads;
 }
 
-constexpr int64_t kMostSplits = 64;  // a thread keeps what all found
+constexpr int64_t kMostSplits = 64;  // a thread keeps the results of all splits
 
-// Tasks of this step and of those that have as many others in front of them: they run at a time, as
-// those of several sequences do, and share the SMs.
+// Tasks of this step and of the steps with as many steps before them. They run at the same time, as
+// the steps of several sequences do, and share the SMs.
 int64_t tasks_beside(const TileContext& c) {
   const ir::Graph& graph = c.graph();
-  std::vector<int64_t> in_front(graph.tensors.size(), 0);  // steps, of who reads it
-  std::map<std::string_view, int64_t> behind;              // the same of who waits for an op
+  std::vector<int64_t> in_front(graph.tensors.size(), 0);  // by tensor: steps before its reader
+  std::map<std::string_view, int64_t> behind;              // by awaited op: likewise
   for (const ir::Op& op : graph.ops)
     for (const std::string& name : op.after) behind[name] = 0;
   std::vector<std::pair<int64_t, ir::OpId>> steps;
@@ -193,7 +193,7 @@ int64_t tasks_beside(const TileContext& c) {
   return tasks;
 }
 
-// Splits cost a hand-over, and that is all they cost as long as each has an SM.
+// Splits only cost a hand-off, as long as each has an SM.
 Cut choose(const TileContext& c) {
   const Heads h = heads_of(c);
   const int64_t tasks = tasks_beside(c);
@@ -250,10 +250,10 @@ void tile(TileContext& c) {
                                         values.buffer, found,    new_k.buffer, new_v.buffer};
   for (int i = kNewRows + kCaches; i < static_cast<int>(c.op().in.size()); ++i)
     operands.push_back(c.in(i).buffer);
-  // Boxes bring whole pages of rows that are there in every launch.
+  // Boxes bring whole pages, whose rows every launch must have.
   const auto page_box = functions::step_box(d, keys.cols, c.machine().page_bytes);
   const bool boxes = c.machine().has_boxes() && !keys.dynamic();
-  // Two at a time, where the ring has room for those and one more.
+  // Two pages at a time, where the ring has room for these and one more.
   const int64_t pages = c.machine().pages > 4 ? 2 : 1;
   std::vector<ir::Load> loads;
   for (uint32_t operand : {3u, 4u})
@@ -368,6 +368,7 @@ std::vector<OpDef> attention_step_ops() {
   d.kind = "attention_step";
   d.summary = "attention of new rows over a cache and themselves, made of other ops";
   d.internal = true;
+  d.dtype_of_first = true;
   d.min_in = kNewRows + kCaches;
   d.max_in = kNewRows + kCaches + kTables + 2;
   d.min_out = d.max_out = 3;

@@ -69,4 +69,9 @@ bool is_collective(const ir::Op& op) {
   return (def && def->collective) || attr_flag(op, "collective", false);
 }
 
+bool runs_alone(const ir::Graph& graph, const ir::Op& op) {
+  if (!is_collective(op)) return false;
+  return find_op(op.kind)->barrier || op.overlap.value_or(graph.overlap) == ir::Overlap::None;
+}
+
 }  // namespace maco::ops

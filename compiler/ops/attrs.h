@@ -1,4 +1,4 @@
-// Attributes by name, as shape rules and tile rules read them. Types were checked against the
+// Reads attributes by name, for shape rules and tile rules. Their types were checked against the
 // schema when the graph was built.
 #pragma once
 
@@ -10,7 +10,8 @@
 
 namespace maco::ops {
 
-/// With `world` substituted and folded; nothing if the attribute is absent.
+/// The attribute's expression with `world` substituted and constants folded; nothing if the
+/// attribute is absent.
 std::optional<ir::Expr> attr_expr(const ir::Graph& graph, const ir::Op& op,
                                   const std::string& attr);
 std::vector<ir::Expr> attr_list(const ir::Graph& graph, const ir::Op& op, const std::string& attr);
@@ -18,8 +19,12 @@ double attr_number(const ir::Op& op, const std::string& attr, double default_val
 bool attr_flag(const ir::Op& op, const std::string& attr, bool default_value);
 std::string attr_word(const ir::Op& op, const std::string& attr, const std::string& default_value);
 
-/// Does what graphs say of collectives (overlap, overlap groups) concern the op? It is one, or was
-/// one and is a copy in a world of one.
+/// Whether what a graph says of collectives (overlap, overlap groups) concerns the op. It is a
+/// collective, or was one and became a copy in a world of one.
 bool is_collective(const ir::Op& op);
+
+/// Does it wait for all ops before it, and do all behind wait for it? A barrier, or a collective
+/// that overlaps with nothing.
+bool runs_alone(const ir::Graph& graph, const ir::Op& op);
 
 }  // namespace maco::ops

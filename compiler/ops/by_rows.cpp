@@ -11,7 +11,7 @@ namespace {
 std::string needs_all(const ir::Graph& graph, const ir::Op& op, size_t input) {
   return fmt::format("each row of its result needs all of '{}'", graph[op.in[input]].name);
 }
-// Of inputs other than `rows`, which may be cut.
+// Refuses if an input other than `rows` is cut.
 std::string refuse_others(const ir::Graph& graph, const ir::Op& op, const std::vector<bool>& cut,
                           size_t rows) {
   for (size_t i = 0; i < cut.size(); ++i)

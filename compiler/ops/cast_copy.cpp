@@ -22,6 +22,7 @@ void infer_cast(InferContext& c) {
 OpDef cast_op() {
   OpDef d;
   d.kind = "cast";
+  d.converts = true;
   d.summary = "converts to 'dtype'; float to integer truncates and saturates, NaN to 0";
   d.infer = infer_cast;
   cut_elementwise(d);
@@ -30,9 +31,11 @@ OpDef cast_op() {
 
 OpDef copy_op() {
   OpDef d;
-  d.kind = "copy";
+  d.kind = kCopy;
+  d.converts = true;
   d.summary = "the same elements in a tensor of its own";
-  // Of a world of one: others may have to wait for it, or it for them.
+  // The copy was a collective in a world of one. Other ops may still have to wait for it, or it for
+  // them.
   d.attrs = {{"collective", AttrType::Bool, false, "false", {}, true}};
   d.infer = infer_elementwise;
   cut_elementwise(d);

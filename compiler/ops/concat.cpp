@@ -1,4 +1,4 @@
-// concat: the operands behind each other along one axis. One strided copy each.
+// concat: joins the operands along one axis, by one strided copy each.
 #include <fmt/format.h>
 
 #include "compiler/ops/by_rows.h"
@@ -57,8 +57,8 @@ void tile_concat(TileContext& c) {
     for (size_t i = 0; i < in.size(); ++i) copy.axes.push_back({in[i], from[i], to[i]});
     copy.out_offset = ir::canonical(at);
     copy.out_unit = to[axis];
-    // Where a dim makes this operand short, the next one's rows lie in the regions of its last
-    // tiles.
+    // Where a dim makes this operand shorter, the regions of its last tiles contain the next
+    // operand's rows.
     const bool last = n + 1 == static_cast<int>(c.op().in.size());
     copy.partial = axis == 0 && !last && !in[0].is_constant();
     tile_strided_copy(c, copy);

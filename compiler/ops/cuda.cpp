@@ -1,4 +1,5 @@
-// cuda: a kernel of the user's. Blocks become tasks, several a task where the grid has many.
+// cuda: a kernel of the user's. Its blocks become tasks; if the grid has many blocks, a task has
+// several.
 #include "ir/cuda_op.h"
 
 #include <fmt/format.h>
@@ -23,7 +24,7 @@ std::optional<Type> read_type(InferContext& c, const std::string& name, const At
   const auto* map = std::get_if<AttrTree::Map>(&t.value);
   if (!map) {
     c.error_at(t.loc,
-               fmt::format("'types' of 'cuda' gives '{}' no map with dtype and shape", name));
+               fmt::format("'types' of 'cuda' must give '{}' a map with dtype and shape", name));
     return std::nullopt;
   }
   const std::vector<std::string> keys = {"dtype", "shape"};
@@ -110,7 +111,7 @@ void infer_cuda(InferContext& c) {
   ir::read_cuda_op(c.graph(), op,
                    [&](ir::Loc loc, const std::string& message) { c.error_at(loc, message); });
   if (c.failed()) return;
-  // Regions against their tensors.
+  // Checks regions against their tensors.
   const ir::CudaOp k = ir::cuda_op(c.graph(), op);
   for (const auto* regions : {&k.reads, &k.writes})
     for (const ir::CudaRegion& r : *regions) {
@@ -122,7 +123,8 @@ void infer_cuda(InferContext& c) {
     }
 }
 
-/// Elements [begin, end) of an axis; exact if every launch and rank means the same.
+/// Elements [begin, end) of an axis; `exact` if they are the same in every launch and on every
+/// rank.
 struct Range {
   int64_t begin = 0, end = 0;
   bool exact = true;
@@ -138,7 +140,7 @@ class Tiler {
   int64_t blocks() const { return grid_[0] * grid_[1] * grid_[2]; }
   const ir::CudaOp& kernel() const { return k_; }
 
-  /// Does every tensor that is written have a region, so that blocks may run side by side?
+  /// Whether every tensor that is written has a region, so that blocks may run side by side.
   bool divided() const {
     return std::all_of(c_.op().out.begin(), c_.op().out.end(), [&](ir::TensorId id) {
       const std::string& name = c_.graph()[id].name;
@@ -166,7 +168,7 @@ class Tiler {
     const ir::Shape& shape = c_.shape(id);
     const ir::CudaRegion* region =
         ir::CudaOp::find(writing ? k_.writes : k_.reads, c_.graph()[id].name);
-    // What is updated in place, and a state, keeps what the kernel leaves alone.
+    // A state, and a tensor that is updated in place, keep what the kernel doesn't write.
     const bool all = writing && !reads(id) && c_.graph()[id].kind != ir::TensorKind::State;
     const size_t begin = list.size();
     const auto push = [&](const ir::Region& r, bool exact) {
@@ -181,8 +183,8 @@ class Tiler {
       push(whole(m), true);
       return;
     }
-    // A block that isn't there in some launch leaves its part; where dims cut the rows, that is
-    // beyond them.
+    // A block that some launch doesn't have leaves its part unwritten; where dims cut the rows,
+    // that part is beyond them.
     const bool there = fixed_ || m.dynamic();
     for (int64_t b = first; b < first + count; ++b) {
       const int64_t at[3] = {b % grid_[0], b / grid_[0] % grid_[1], b / grid_[0] / grid_[1]};
@@ -212,7 +214,7 @@ class Tiler {
       if (m.dynamic()) return push(box(m, ranges[0].begin, ranges[0].end, 0, 1), exact);
       return push(flat(m, ranges[0].begin, ranges[0].end), exact);
     }
-    int64_t inner = 1;  // elements of what is whole behind the last range
+    int64_t inner = 1;  // elements of the whole axes behind the last range
     for (size_t a = n; a < extents.size(); ++a) inner *= extents[a];
     const Range& last = ranges[n - 1];
     if (n == 1) {
@@ -243,7 +245,7 @@ class Tiler {
     }
   }
 
-  /// Appends `next` to `region` where both together are one.
+  /// Appends `next` to `region` if both together are one region.
   static bool join(ir::Region& region, const ir::Region& next) {
     if (region.buffer != next.buffer || region.pitch != next.pitch) return false;
     const bool rows = region.r0 == next.r0 && region.r1 == next.r1,
@@ -300,7 +302,7 @@ int64_t slots_of(const TileContext& c, const ir::CudaOp& k, int64_t blocks) {
                              std::max<int64_t>(blocks, 1));
 }
 
-/// Do blocks of different tasks touch what one of them writes?
+/// Whether blocks of different tasks touch what one of them writes.
 bool conflict(const std::vector<std::vector<ir::Access>>& tasks) {
   struct Span {
     int64_t begin, end;  // elements
@@ -348,7 +350,7 @@ Cut choose_cuda(const TileContext& c) {
   constexpr int64_t rounds = 4, most_checked = 1 << 14;
   const int64_t sms = std::max<int64_t>(c.machine().sms, 1),
                 slots = slots_of(c, tiler.kernel(), blocks);
-  // As many blocks at once as there is room for, and a few tasks an SM.
+  // As many blocks at once as there is room for, and a few tasks for each SM.
   int64_t each = std::max(std::min(slots, (blocks + sms - 1) / sms), blocks / (sms * rounds));
   each = std::clamp<int64_t>(each, 1, blocks);
   if (tiles_of(blocks, each) > most_checked) each = tiles_of(blocks, most_checked);
@@ -365,7 +367,7 @@ std::string refuse_cuda(const TileContext& c, const Cut& chosen) {
   return "";
 }
 
-/// What nothing gave a value before the blocks write together.
+/// Checks that the blocks together write all of what has no value before.
 void check_written(TileContext& c, const ir::CudaOp& k,
                    const std::map<ir::BufferId, int64_t>& written) {
   for (const ir::TensorId id : c.op().out) {
@@ -454,12 +456,33 @@ void tile_cuda(TileContext& c) {
   check_written(c, k, written);
 }
 
+// Blocks that may all write the same can't run side by side.
+std::string warn_of_whole(const ir::Graph& graph, const ir::Op& op) {
+  const ir::CudaOp kernel = ir::cuda_op(graph, op);
+  if (std::all_of(kernel.grid.begin(), kernel.grid.end(),
+                  [](const Expr& e) { return e.constant() == 1; }))
+    return "";
+  for (const ir::TensorId id : op.out) {
+    const std::string& name = graph[id].name;
+    const bool updated = std::find(op.in.begin(), op.in.end(), id) != op.in.end();
+    const bool no_writes = !ir::CudaOp::find(kernel.writes, name);
+    if (!no_writes && !(updated && !ir::CudaOp::find(kernel.reads, name))) continue;
+    return fmt::format(
+        "the blocks of '{}' all run on one SM: '{}' doesn't say what each of them touches of '{}'",
+        op.name, no_writes ? "writes" : "reads", name);
+  }
+  return "";
+}
+
 }  // namespace
 
 std::vector<OpDef> cuda_ops() {
   OpDef d;
   d.kind = "cuda";
   d.summary = "a CUDA kernel of the user's";
+  d.names_tensors = true;
+  d.in_place = [](const ir::Op&, ir::TensorId) { return true; };
+  d.warning = warn_of_whole;
   d.min_in = 0;
   d.max_in = -1;
   d.min_out = 1;

@@ -50,7 +50,7 @@ Body parsed_body(const ir::Op& op) {
 
 void infer_unary(InferContext& c) { infer_elementwise(c); }
 
-// An op whose last operand may be `value`.
+// Infers an op whose last operand may be given as `value`.
 void infer_binary(InferContext& c) {
   if ((c.inputs() == find_op(c.op().kind)->max_in) == c.has("value")) {
     c.error(fmt::format("'{}' takes a {} operand or 'value', and {}", c.op().kind,
@@ -80,7 +80,7 @@ void infer_fused(InferContext& c) {
   }
 }
 
-// One step, whose function is the op's.
+// A body of one step, whose function is the op's.
 Body single_step(const ir::Op& op, DType dtype) {
   ir::BodyStep s;
   s.function = op.kind;
@@ -94,13 +94,13 @@ Body single_step(const ir::Op& op, DType dtype) {
   return {{s}};
 }
 
-// The dtype of a temporary.
+// The dtype of a temporary that the op makes.
 DType own_dtype(InferContext& c) {
   if (contains(kComparisons, c.op().kind)) return DType::U8;
   return c.in(c.op().kind == "where" ? 1 : 0).dtype;
 }
 
-// Whether all operands have the first one's shape.
+// Whether operands are broadcast to the first one's shape.
 bool broadcasts(std::string_view kind) { return !contains(kGated, kind) && kind != "where"; }
 
 }  // namespace
@@ -139,7 +139,7 @@ std::optional<Spread> spread_of(const ir::Shape& out, const ir::Shape& operand) 
 }
 
 namespace {
-// Whether a constant of the body's last step can be that number.
+// Whether a constant of the body's last step can have the value `number`.
 bool fits(const Body& body, const std::vector<DType>& operands, double number) {
   if (ir::computes_in_float(body, body.steps.back(), operands)) return ir::fits_f32(number);
   return number == std::trunc(number) && std::abs(number + 0.5) <= 2147483647.5;
@@ -170,13 +170,13 @@ void infer_elementwise(InferContext& c) {
   }
   Body body =
       kind == "fused" ? parsed_body(c.op()) : single_step(c.op(), c.out_dtype(0, own_dtype(c)));
-  if (kind == "clamp") {  // in its own name, whatever it has
+  if (kind == "clamp") {  // reported in its own name
     body.steps[0].function = kind;
     body.steps[0].args.resize(3, body.steps[0].args.back());
   }
   if (const std::string why = ir::check_body(body, dtypes); !why.empty()) {
-    // A constant that doesn't fit is the fault of the attribute that has it; everything else that
-    // of the operands' types.
+    // A constant that doesn't fit is the fault of its attribute. Everything else is the fault of
+    // the operands' types.
     for (const char* number : {"value", "min", "max"})
       if (why[0] != '\'' && c.has(number) && !fits(body, dtypes, c.number(number, 0)))
         return c.error_attr(number, fmt::format("'{}': {}", number, why));
@@ -208,14 +208,14 @@ int64_t body_tasks(const Mat& out, TileShape t) {
 
 void tile_body(TileContext& c, const ir::BodyParam& body, const std::vector<Mat>& in,
                const Mat& out, TileShape t) {
-  std::vector<DType> full = {out.dtype};  // of those that go by vectors
+  std::vector<DType> full = {out.dtype};  // of the operands that are read in vectors
   bool columns = false;
   for (const ir::BodyOperand& operand : body.operands) {
     if (operand.spread != Spread::Single) full.push_back(operand.dtype);
     columns = columns || operand.spread == Spread::Column;
   }
-  // Whole rows are one run of elements, in vectors from where the tile begins; otherwise each row
-  // is.
+  // Whole rows are one run of elements, in vectors from where the tile begins. Otherwise each row
+  // is a run.
   const bool runs = t.bn == out.cols && !columns;
   const int64_t begin = !runs ? out.cols : t.bm < out.max_rows ? t.bm * out.cols : 0;
   const int64_t V = vector_width(full, {begin});
@@ -251,11 +251,11 @@ void tile_body(TileContext& c, const ir::BodyParam& body, const std::vector<Mat>
 }
 
 namespace {
-// Where an operand is a sum whose tiles have come in packets, these: each is at hand where it was
-// summed.
+// If an operand is a sum whose tiles have come in packets, the cut is that sum's: each tile is at
+// hand where it was summed.
 Cut choose_elementwise(const TileContext& c) {
   for (const ir::TensorId in : c.op().in) {
-    if (c.shape(in) != c.shape(c.op().out[0])) continue;
+    if (c.world() == 1 || c.shape(in) != c.shape(c.op().out[0])) continue;
     for (size_t i = index(c.id()); i-- > 0;) {
       const ir::Op& made = c.graph().ops[i];
       if (std::find(made.out.begin(), made.out.end(), in) == made.out.end()) continue;

@@ -15,8 +15,8 @@ namespace maco::ops {
 void infer_elementwise(InferContext& context);
 void cut_elementwise(OpDef& def);
 
-/// Tasks that compute `body` of `in`, tile by tile of `out`, as many as body_tasks says: the caller
-/// announces them. Operands of Spread::Full have the shape of `out`.
+/// Makes tasks that compute `body` of `in`, tile by tile of `out`. The caller announces them: there
+/// are as many as body_tasks says. Operands of Spread::Full have the shape of `out`.
 void tile_body(TileContext& context, const ir::BodyParam& body, const std::vector<Mat>& in,
                const Mat& out, TileShape tile);
 int64_t body_tasks(const Mat& out, TileShape tile);

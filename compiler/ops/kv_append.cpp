@@ -1,7 +1,7 @@
 // kv_append: x becomes rows at .. at + T of a cache, in place.
 //
-// The cache's tiles are columns where `at` is known at launch only: column blocks of one op never
-// overlap, row blocks might.
+// If `at` is known only at launch, the cache's tiles are blocks of columns: those of one op never
+// overlap, blocks of rows might.
 #include <fmt/format.h>
 
 #include "compiler/ops/families.h"
@@ -93,6 +93,10 @@ std::vector<OpDef> kv_append_ops() {
   d.kind = "kv_append";
   d.summary = "x becomes rows at .. at + T of the state, in place";
   d.min_in = d.max_in = 2;
+  d.writes_part = true;
+  d.in_place = [](const ir::Op& op, ir::TensorId out) {
+    return op.in[0] == out && op.in[1] != out;
+  };
   d.attrs = {{"at", AttrType::RuntimeInt, true, "", {}}, kFirstColumn, kColumns};
   d.infer = infer_kv_append;
   d.tile_axes = kStridedAxes;

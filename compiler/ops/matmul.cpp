@@ -1,11 +1,10 @@
 // matmul: a[M,K] b[K,N] (or b[N,K]), plus bias[N], through an activation. A fused epilogue
 // (ir/body.h) continues from there.
 //
-// A tile is BM x BN elements of the result and goes over all of K, or, where there are too few such
-// tiles for the SMs, over a part of it: then the parts' sums are added up in order by tasks behind
-// them, which also do the epilogue. Its slices of b come through pages, which the loader fills
-// ahead of time where b is a parameter. The number of rows as the user wrote them decides how K is
-// summed.
+// A tile is BM x BN elements of the result and covers all of K. If there are too few such tiles for
+// the SMs, tiles cover a part of K: then tasks behind them add the parts' sums in order, and do the
+// epilogue. The tile's slices of b come through pages, which the loader fills ahead of time if b is
+// a parameter. How K is summed depends on the number of rows as the user wrote it.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -92,7 +91,7 @@ Cut choose(const TileContext& c) {
                                   ? MatmulMethod::Wgmma
                                   : choose_matmul_method(s, c.machine());
   const auto tiles = choose_matmul_tiles(s, method, c.machine(), compute_sms(c));
-  // Of a method that takes no tile here, any will do for refuse_cut to say why.
+  // For a method that takes no tile here, any tile will do: refuse_cut then says why.
   const MatmulTiles t = tiles.value_or(MatmulTiles{});
   Cut cut{std::string(name(method)), {t.BM, t.BN}};
   if (t.BK > 0) cut.tile.push_back(t.BK);
@@ -150,7 +149,7 @@ std::string slow(const TileContext& c, const Cut& cut) {
   const auto is_eight = [](ir::DType t) {
     return t == ir::DType::F8E4M3 || t == ir::DType::F8E5M2;
   };
-  if (!ir::is_float(s.a) || !ir::is_float(s.b)) return "";  // the same sums are to be had nowhere
+  if (!ir::is_float(s.a) || !ir::is_float(s.b)) return "";  // the same sums can't be had elsewhere
   if (s.a != s.b)
     return runs(
         fmt::format("it multiplies {} by {}; cast one of them", ir::name(s.a), ir::name(s.b)));
@@ -166,8 +165,8 @@ std::string slow(const TileContext& c, const Cut& cut) {
   return "";
 }
 
-// What becomes of a sum before it is rounded and stored: bias, activation and the op's epilogue. Of
-// those the first two aren't rounded.
+// The computation between a sum and its rounding and storing: bias, activation and the op's
+// epilogue. Bias and activation don't round.
 ir::BodyParam whole_epilogue(TileContext& c, const MatmulInputs& inputs,
                              const std::optional<Body>& own, DType acc) {
   const DType result = c.out(0).dtype;
@@ -211,10 +210,10 @@ ir::BodyParam whole_epilogue(TileContext& c, const MatmulInputs& inputs,
   return whole;
 }
 
-// How the operands come through pages: ahead of the task's waits where nobody writes them.
+// How the operands come through pages: ahead of the task's waits if nobody writes them.
 std::vector<ir::Load> loads_of(const TileContext& c, const functions::MatmulLoads& matmul) {
   std::vector<ir::Load> loads;
-  // Pages of a pair's matrices come in turn: ahead are both or none.
+  // Pages of a paired matmul's matrices alternate, so that both or neither come ahead.
   const auto ahead = [&](uint32_t operand) {
     return c.in(static_cast<int>(operand)).is_param &&
            (!matmul.paired || operand == 0 || (c.in(1).is_param && c.in(2).is_param));
@@ -229,32 +228,33 @@ std::vector<ir::Load> loads_of(const TileContext& c, const functions::MatmulLoad
   return loads;
 }
 
-// A sum as it is.
+// A body that stores the sum unchanged.
 const ir::BodyParam kPlainSum = {{{{"copy", {BodyArg::operand(0)}, DType::F32}}},
                                  {{Spread::Accumulator, DType::F32}}};
 
-// The sums of a part of K.
+// A matrix for the sums over one part of K.
 Mat part_of(TileContext& c, const Mat& y, std::string suffix) {
   Mat part = y;
   part.dtype = DType::F32;
   part.buffer = c.rows_buffer(std::move(suffix), DType::F32, y.rows, y.max_rows, y.cols);
   return part;
 }
-// The blocks in which parts are added up, about one each SM: what is behind waits for the last.
+// The blocks in which parts are added up, about one for each SM: the next op waits for the last
+// block.
 TileShape merge_block(const TileContext& c, const Mat& y) {
   constexpr int64_t kLeast = 256;  // elements
   const int64_t sms = compute_sms(c);
   const int64_t elements = std::max(kLeast, (y.max_elements() + sms - 1) / sms);
   TileShape t = tile_matrix(y.max_rows, y.cols, elements);
-  // Of fewer rows where that is too large.
+  // Fewer rows, if the block is too large.
   t.bm = std::min(t.bm, std::max<int64_t>((elements / t.bn + 7) / 8 * 8, 8));
   return t;
 }
 
-// Adds up the parts in their order, and does what the epilogue does with one sum.
+// Adds up the parts in order, and does what the epilogue does with one sum.
 void merge_parts(TileContext& c, const ir::BodyParam& epilogue, const std::vector<Mat>& parts,
                  const Mat& y) {
-  const int added = static_cast<int>(parts.size()) - 1;  // steps, and operands before others
+  const int added = static_cast<int>(parts.size()) - 1;  // additions; the next operand's index
   ir::BodyParam body;
   std::vector<Mat> in = parts;
   body.operands.assign(parts.size(), {Spread::Full, DType::F32});
@@ -277,7 +277,7 @@ void merge_parts(TileContext& c, const ir::BodyParam& epilogue, const std::vecto
   tile_body(c, body, in, y, merge_block(c, y));
 }
 
-// What a tile appends to a cache: rows [r0, r1) of the product, from row `at` of the cache on.
+// What a tile appends to a cache: rows [r0, r1) of the matmul go to the cache from row `at` on.
 ir::Access append_access(const Mat& cache, const ir::ValueRef& at, int64_t r0, int64_t r1,
                          int64_t c0, int64_t c1) {
   const int64_t* known = std::get_if<int64_t>(&at.v);
@@ -287,7 +287,7 @@ ir::Access append_access(const Mat& cache, const ir::ValueRef& at, int64_t r0, i
   return may_write(region);
 }
 
-// How a product is cut into tasks.
+// How a matmul is cut into tasks.
 struct Tiling {
   Mat a, b, y;
   MatmulInputs inputs;
@@ -303,9 +303,9 @@ struct Tiling {
   bool merged() const { return parts > 1 && !halved; }
   int64_t across() const { return tiles_of(y.cols, tiles.BN); }
   int64_t count() const { return tiles_of(a.max_rows, tiles.BM) * across(); }
-  // f(r, n) for the first row and column of each tile of `rows` rows. Tiles that are worked on at
-  // the same time share rows of a and columns of b, which are read from the cache then: some rows
-  // of tiles at once, column by column.
+  // Calls f(r, n) with the first row and column of each tile of `rows` rows. Tiles that run at the
+  // same time share rows of a and columns of b, which then come from the GPU's cache. So tiles come
+  // in groups of several rows of tiles, column by column.
   template <class F>
   void each_tile(int64_t rows, F f) const {
     constexpr int64_t kRowsAtOnce = 16;
@@ -360,8 +360,8 @@ Tiling tiling_of(TileContext& c) {
   int64_t& scratch = c.program().uses.scratch_bytes;
   if (loads.in_line)
     scratch = std::max(scratch, functions::matmul_line_scratch(t.a.cols, c.machine()));
-  // A long row that is multiplied alone lies in the scratch memory as a whole, with zeros up to the
-  // end of the last box.
+  // A long lone row lies in the scratch memory as a whole, with zeros up to the end of the last
+  // box.
   const int64_t depth = loads.boxes ? functions::matmul_few_box(loads)->cols : 1;
   const int64_t row_bytes = (t.a.cols + depth - 1) / depth * depth * loads.a_bytes;
   if (loads.boxes && loads.few_rows == functions::kMostFewRows && rows.lo <= 1 &&
@@ -370,7 +370,7 @@ Tiling tiling_of(TileContext& c) {
   return t;
 }
 
-// Of a call whose sums go to a tensor of type `sum`.
+// The parameters of a call whose sums go to a tensor of type `sum`.
 std::vector<ir::Param> params_of(TileContext& c, const Tiling& t, DType sum) {
   return {{"X", t.a.dtype},
           {"W", t.b.dtype},
@@ -394,7 +394,8 @@ std::vector<ir::Param> params_of(TileContext& c, const Tiling& t, DType sum) {
 void add_push_params(const TileContext& c, const Tiling& t, const functions::Exchange& exchange,
                      std::vector<ir::Param>& params) {
   for (ir::Param& p : functions::push_params_of(exchange)) params.push_back(std::move(p));
-  // Of few tiles an SM the last would only come later (docs/notebook/communication.md).
+  // With few tiles for each SM the last tiles would only come later
+  // (docs/notebook/communication.md).
   constexpr int64_t kFewEach = 3;
   params.push_back(
       {"behind", !exchange.packets && !t.halved && t.count() > kFewEach * int64_t{compute_sms(c)}});
@@ -408,7 +409,7 @@ ir::Region rows_of(const Mat& m, const ir::Block& block, int64_t r0, int64_t r1,
   return region;
 }
 
-// What the tile at row r of `block` and column n reads, of which a task finishes columns [n0, n1).
+// What the tile at row r of `block` and column n reads, if a task finishes its columns [n0, n1).
 // Parts take blocks of K in turn.
 std::vector<ir::Access> reads_of(const TileContext& c, const Tiling& t, const ir::Block& block,
                                  int64_t r, int64_t n, int64_t n0, int64_t n1) {
@@ -440,10 +441,10 @@ std::vector<ir::Access> reads_of(const TileContext& c, const Tiling& t, const ir
   return accesses;
 }
 
-// Why a product, cut so, can't have a block of rows for each rank, each of many tiles, or "".
+// Why a matmul with this cut can't have a block of rows for each rank, each of many tiles, or "".
 std::string refuse_blocks(const TileContext& c, const Cut& cut) {
-  // A rank's own tiles for each SM, at least: the first that wait for others begin when what they
-  // wait for has come (docs/notebook/communication.md).
+  // Each SM needs at least so many tiles of the rank's own: the first tiles that wait for other
+  // ranks then begin when what they wait for has come (docs/notebook/communication.md).
   constexpr double kLeast = 1.5;
   const MatmulTiles tiles = tiles_in(cut);
   const Mat a = c.in(0), y = c.out(0);
@@ -467,11 +468,12 @@ void tile(TileContext& c) {
   const Mat &a = t.a, &y = t.y;
   const int64_t bm = t.tiles.BM, bn = t.tiles.BN, N = y.cols;
   const MatmulInputs& inputs = t.inputs;
-  // Where tiles go besides, if a collective's operand is sent tile by tile.
+  // Where tiles also go, if the matmul pushes a collective's operand.
   const auto collective = pushed_to(c.graph(), c.id());
   const bool gathered = !collective && c.flag("gathered", false) && refuse_blocks(c, t.cut).empty();
   const bool blocks = collective && adds_up(TileContext(c).beside(*collective));
-  // What takes the sums: the result, or a matrix for each part, of which merge_parts makes it.
+  // What takes the sums: the result, or one matrix for each part, from which merge_parts makes the
+  // result.
   const int64_t merges = t.merged() ? body_tasks(y, merge_block(c, y)) : 0;
   c.announce_all((blocks ? t.count() / c.world() * (c.world() - 1) : t.count() * t.parts) + merges);
   std::vector<Mat> sums = {y};
@@ -529,14 +531,14 @@ void tile(TileContext& c) {
     }
     calls.push_back(c.call(functions::matmul_function(form), std::move(params), std::move(operands),
                            loads_of(c, t.loads)));
-    // The tile that is sent is the one that is stored, the last but it of the task's accesses.
+    // The tile that is pushed is the one that is stored, the last but one of the task's accesses.
     if (push) {
       const auto sent = static_cast<uint32_t>(t.own);
       c.moves(calls.back(), {{.kind = ir::Transfer::Kind::Copy, .from = {sent + 1}, .to = {sent}}});
     }
   }
   const auto product = [&](uint32_t index, int64_t r, int64_t n, int64_t part, ir::Block block) {
-    // What is finished.
+    // The columns that the task finishes.
     const int64_t n0 = t.halved ? n + part * bn / 2 : n, n1 = t.halved ? n0 + bn / 2 : n + bn;
     if (push) block = functions::push_block_of(c.program()[calls[0]], push->exchange, index);
     std::vector<ir::Access> accesses = reads_of(c, t, block, r, n, n0, n1);
@@ -558,9 +560,9 @@ void tile(TileContext& c) {
                functions::peer_of(push->exchange, index));
   };
   if (blocks || gathered) {
-    // Of rows that are gathered each rank begins with its own, which are there first; of sums with
-    // those that the next one adds up, and its own come last (add_up), with what the others have
-    // sent by then.
+    // With a gathered operand each rank begins with its own rows, which are there first. With sums
+    // a rank begins with the rows that the next rank adds up. Its own rows come last (add_up), when
+    // the other ranks' parts have arrived.
     const int64_t world = c.world(), rows = a.max_rows / world, own = t.count() / world;
     for (int64_t step = blocks ? 1 : 0, first = 0; step < world; ++step, first += own) {
       const auto shift = static_cast<int32_t>(step);
@@ -580,9 +582,9 @@ void tile(TileContext& c) {
   if (t.merged()) merge_parts(c, t.epilogue, sums, y);
 }
 
-// Whether a pushed product adds up, of this cut.
+// Whether a pushed matmul with this cut can add up.
 bool may_add(const TileContext& c, const Cut& cut) {
-  constexpr int64_t kMostRanks = 8;  // of each a thread holds some elements
+  constexpr int64_t kMostRanks = 8;  // a thread holds some elements of each rank
   const auto kept = [&](ir::TensorId t) { return c.graph()[t].kind != ir::TensorKind::State; };
   return refuse_blocks(c, cut).empty() && !matmul_inputs(c.op()).form.paired &&
          c.world() <= kMostRanks && std::all_of(c.op().in.begin(), c.op().in.end(), kept);
@@ -649,7 +651,7 @@ std::vector<OpDef> matmul_ops() {
   d.kind = "matmul";
   d.summary = "matrix product, with bias and activation";
   d.min_in = 2;
-  d.max_in = 3;  // and those of an epilogue, which passes add
+  d.max_in = 3;  // and operands of an epilogue, which passes add
   d.attrs = {{"transpose_b", AttrType::Bool, false, "false", {}, false},
              {"activation", AttrType::Word, false, "none", {"none", "relu", "silu", "gelu"}, false},
              {"epilogue", AttrType::Word, false, "", {}, true},
@@ -672,7 +674,7 @@ std::vector<OpDef> matmul_ops() {
   d.slow = slow;
   d.refuse_cut = refuse_cut;
   d.tile = tile;
-  // Of an epilogue's operands those of the result's shape have its rows.
+  // An epilogue's operands that have the result's shape have its rows.
   d.refuse_stage = [](const ir::Graph& graph, const ir::Op& op, const std::vector<bool>& cut) {
     std::vector<bool> others = cut;
     for (size_t i = 2; i < cut.size(); ++i)

@@ -1,4 +1,4 @@
-// What products have, and whether that fits: the shape rule of matmul.
+// The shape rule of matmul: which operands a matmul has, and whether they fit.
 #include "compiler/ops/matmul_forms.h"
 
 #include <fmt/format.h>
@@ -17,7 +17,7 @@ using ir::DType;
 
 namespace {
 
-// How many of the epilogue's operands are inputs.
+// How many of the epilogue's operands are inputs of the op.
 int epilogue_operands(const ir::Body& body, bool paired) {
   return std::max(0, body.operands() - (paired ? 2 : 1));
 }
@@ -26,7 +26,7 @@ std::string quoted(const InferContext& c, int i) {
   return c.graph()[c.op().in[static_cast<size_t>(i)]].name;
 }
 
-// f32, f16, bf16, f8 in any mix, or i32 with i32.
+// Accepts f32, f16, bf16 and f8 in any mix, or i32 with i32.
 bool check_types(InferContext& c, const MatmulInputs& inputs) {
   const DType a = c.in(0).dtype, b = c.in(1).dtype;
   const bool integers = a == DType::I32 && b == DType::I32;
@@ -50,8 +50,8 @@ bool check_types(InferContext& c, const MatmulInputs& inputs) {
   return true;
 }
 
-// An epilogue that can be read, and inputs that have their places. Passes write them, but people
-// edit their texts.
+// Checks that the epilogue can be parsed and that inputs have their places. Passes write them, but
+// people edit their texts.
 bool has_places(InferContext& c) {
   const std::string text = c.word("epilogue", "");
   std::string error;
@@ -73,7 +73,7 @@ bool has_places(InferContext& c) {
   return false;
 }
 
-// They are states with room for all rows, wherever these begin.
+// Caches must be states with room for all rows, wherever these begin.
 void check_appended(InferContext& c, int64_t N, const ir::Expr& rows) {
   const ir::Op& op = c.op();
   const auto range = [&](std::string_view n) { return c.graph().range_of(n); };
@@ -100,13 +100,15 @@ void check_appended(InferContext& c, int64_t N, const ir::Expr& rows) {
     c.error_attr("first_appended", fmt::format("'matmul' appends multiples of {} columns", vector));
 }
 
-// What passes make of products.
+// Checks what passes make of matmuls.
 bool check_form(InferContext& c, const MatmulInputs& inputs) {
   const functions::MatmulForm form = inputs.form;
   if (form.paired &&
       (!c.flag("transpose_b", false) || !c.has("epilogue") || inputs.bias || c.has("activation") ||
        c.in(2).dtype != c.in(1).dtype || c.in(2).shape != c.in(1).shape)) {
-    c.error("'matmul' pairs products with equal matrices, transposed, which an epilogue joins");
+    c.error(
+        "a pair of products in 'matmul' needs transpose_b, second operands of one type and shape, "
+        "and an epilogue, without bias and activation");
   } else if (form.normed &&
              (!ir::is_float(c.in(inputs.norm).dtype) || !ir::is_float(c.in(0).dtype) ||
               c.in(inputs.norm).shape != ir::Shape{c.in(0).shape.back()})) {
@@ -134,7 +136,7 @@ bool check_form(InferContext& c, const MatmulInputs& inputs) {
   }
   if (form.appended && (form.paired || form.normed || inputs.bias || c.has("activation") ||
                         c.has("epilogue") || c.in(0).shape.size() != 2))
-    c.error("'matmul' appends to states what is a plain product, or one that turns heads");
+    c.error("'matmul' appends only plain products, and products that turn heads, to states");
   return !c.failed();
 }
 

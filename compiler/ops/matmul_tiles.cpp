@@ -27,9 +27,9 @@ int64_t power_above(int64_t n) {
   return p;
 }
 
-// How much longer memory takes for a tile of few rows whose boxes don't fill their pages. Products
-// of 32 rows in boxes of 4 KB, a quarter, took about twice as long on as many SMs (reckoned from
-// docs/benchmarks/logs/few-rows-sent-2026-11-28.txt).
+// How much longer memory takes for a tile of few rows whose boxes don't fill their pages. Matmuls
+// of 32 rows in boxes of 4 KB, a quarter of a page, took about twice as long on as many SMs
+// (computed from docs/benchmarks/logs/few-rows-sent-2026-11-28.txt).
 double small_boxes(const MatmulShape& s, MatmulMethod method, MatmulTiles t,
                    const cost::Machine& machine) {
   const auto box = functions::matmul_few_box({.method = method,
@@ -101,18 +101,18 @@ bool has_all_rows(const ir::Tensor& a) {
 }
 
 MatmulMethod choose_matmul_method(const MatmulShape& s, const cost::Machine& machine) {
-  // Few rows of f8, too: ordinary arithmetic takes each element apart, which takes longer than
-  // memory does (docs/notebook/products.md).
+  // This includes few rows of f8: ordinary arithmetic takes each element apart, which takes longer
+  // than memory does (docs/notebook/products.md).
   if (ir::size_of(s.a) == 1 && !candidates_of(s, MatmulMethod::Wgmma, machine).empty())
     return MatmulMethod::Wgmma;
-  // Much of b[K,N], which no box brings to Dot (docs/notebook/single-ops.md).
+  // A large b[K,N]: no box brings it to Dot (docs/notebook/single-ops.md).
   constexpr int64_t kMuch = 16 * 1024 * 1024;  // bytes
   if (!s.transpose_b && s.N * s.K * ir::size_of(s.b) >= kMuch &&
       !candidates_of(s, MatmulMethod::Wgmma, machine).empty())
     return MatmulMethod::Wgmma;
   if (s.plan_rows.hi <= few_rows(s, machine)) return MatmulMethod::Dot;
   const bool many = s.plan_rows.lo > few_rows(s, machine);
-  // What the machine has for these types, and takes some tile of.
+  // A method that the machine has for these types, and that takes some tile.
   for (MatmulMethod method :
        {MatmulMethod::Wgmma, many ? MatmulMethod::Mma : MatmulMethod::ByRowsMma})
     if (!candidates_of(s, method, machine).empty()) return method;
@@ -163,18 +163,18 @@ bool is_plain(const ir::Op& op) {
   return !attr_flag(op, "paired", false) && !op.attrs.count("norm_eps") &&
          !op.attrs.count("turned") && !op.attrs.count("append_at");
 }
-// Why all ranks can't have the result of so few rows in packets, or "".
+// Why the result of so few rows can't go to all ranks in packets, or "".
 std::string refuse_packets(const ir::Graph& graph, const ir::Op& op, const MatmulShape& s) {
   if (!ir::is_float(graph[op.out[0]].dtype)) return "packets are of floats";
-  // Half of a packet is its flag: of more of them tiles of tensor cores take less time, or tasks
-  // that put what is stored (docs/notebook/communication.md).
+  // Half of a packet is its flag. For larger results it is faster to send tiles of tensor cores, or
+  // to put what is stored (docs/notebook/communication.md).
   constexpr int64_t kAlways = 256 * 1024, kMostSent = 3 * 1024 * 1024, kPacket = 8;
   const int64_t bytes = s.max_rows * s.N * kPacket;
   if (bytes <= kAlways || bytes * (graph.world - 1) <= kMostSent) return "";
   return fmt::format("{} packets of it are too many", s.max_rows * s.N);
 }
 
-// Null: none, or several.
+// The only op that reads `t`; null if there is none or there are several.
 const ir::Op* only_reader(const ir::Graph& graph, ir::TensorId t) {
   const ir::Op* reader = nullptr;
   for (const ir::Op& op : graph.ops) {
@@ -189,7 +189,7 @@ bool is_normed(const ir::Graph& graph, ir::TensorId x) {
                      [&](const ir::Op& op) { return op.kind == "rmsnorm" && op.out[0] == x; });
 }
 
-// The one that it names, or else the machine's choice.
+// The method that the op names, else the machine's choice.
 MatmulMethod method_of(const ir::Graph& graph, const ir::Op& op, const cost::Machine& machine) {
   const std::string given = attr_word(op, "method", "");
   for (size_t i = 0; i < functions::kMatmulMethods; ++i)
@@ -237,7 +237,7 @@ bool may_be_paired(const ir::Graph& graph, const ir::Op& op, const cost::Machine
   MatmulShape both = one;
   both.paired = true;
   const MatmulMethod method = choose_matmul_method(both, machine);
-  constexpr int64_t kLeastRows = 128;  // of many; with fewer nobody has measured it
+  constexpr int64_t kLeastRows = 128;  // of many rows; fewer haven't been measured
   const bool fixed = one.min_rows == one.max_rows;
   if (one.max_rows < kLeastRows ||
       !(fixed ? functions::on_tensor_cores(method) : method == MatmulMethod::Wgmma))
@@ -245,7 +245,7 @@ bool may_be_paired(const ir::Graph& graph, const ir::Op& op, const cost::Machine
   const auto tiles = choose_matmul_tiles(both, method, machine, machine.sms);
   const MatmulMethod alone = choose_matmul_method(one, machine);
   const auto single = choose_matmul_tiles(one, alone, machine, machine.sms);
-  // Products that share K have other sums, and SMs that a pair would leave without a tile.
+  // Matmuls in parts of K have other sums, and a pair would leave SMs without a tile.
   if (!tiles || !single || matmul_parts(one.K, *single) > 1) return false;
   const double times = estimate(both, method, one.max_rows, *tiles, machine, machine.sms) /
                        estimate(one, alone, one.max_rows, *single, machine, machine.sms);
@@ -279,7 +279,7 @@ std::string refuse_tensor_tile(const MatmulShape& s, MatmulMethod method, Matmul
         ir::name(s.a), ir::name(s.b));
   if (eight && !s.transpose_b)
     return fmt::format("method '{}' multiplies {} only with transpose_b", word, ir::name(s.a));
-  // Tensor cores keep fewer bits of such sums than f32 has.
+  // For f8, tensor cores keep fewer bits of sums than f32 has.
   if (eight && s.y == ir::DType::F32)
     return fmt::format("method '{}' multiplies {} for results of less than 32 bits, not for f32",
                        word, ir::name(s.a));
@@ -288,7 +288,8 @@ std::string refuse_tensor_tile(const MatmulShape& s, MatmulMethod method, Matmul
                        ir::name(s.a));
   const bool bulk = method == MatmulMethod::Wgmma;
   const int64_t sums = s.paired ? 2 : 1;
-  // Warps have whole heads. They share a tile's columns two by two, but for the largest of wgmma.
+  // Each warp has whole heads. Warps share a tile's columns two by two, except in the largest tiles
+  // of wgmma.
   if (s.head_dim > 0 && (t.BM < 64 || t.BN % (s.head_dim * (bulk && t.BM == 128 ? 1 : 2)) != 0 ||
                          s.head_dim % 16 != 0))
     return fmt::format(
@@ -306,8 +307,9 @@ std::string refuse_tensor_tile(const MatmulShape& s, MatmulMethod method, Matmul
   if (bulk && !machine.has_wgmma())
     return fmt::format("target '{}' has no method '{}'", machine.target, word);
   if (bulk && !s.all_there)
-    return fmt::format("method '{}' takes rows that dims decide of temporaries alone, not {} to {}",
-                       word, s.min_rows, s.max_rows);
+    return fmt::format(
+        "method '{}' needs a temporary where dims decide the number of rows, here {} to {}", word,
+        s.min_rows, s.max_rows);
   // What a tensor map can't describe.
   const int64_t chunk = 16 / ir::size_of(s.a);
   if (const int64_t row = s.transpose_b ? s.K : s.N; bulk && (s.K % chunk != 0 || row % chunk != 0))
@@ -322,10 +324,10 @@ std::string refuse_tensor_tile(const MatmulShape& s, MatmulMethod method, Matmul
         "a tile of method '{}' has 16, 32, 64 or 128 rows and 64, 128 or, of 64 rows and more, 256 "
         "columns{}, not {} and {}",
         word, bulk && !eight ? ", or 128 rows and 192 columns" : "", t.BM, t.BN);
-  // Four warps read a whole line of b at a time where K is its slow axis.
+  // Four warps read a whole line of b at a time if K is its slow axis.
   if (bulk && !s.transpose_b && t.BM == 64 && t.BN == 64)
-    return fmt::format("method '{}' takes no tile of 64 x 64 of this product", word);
-  // Threads have the sums, and those of f8 twice.
+    return fmt::format("method '{}' takes tiles of 64 x 64 only with transpose_b", word);
+  // Threads hold the sums, and those of f8 twice.
   if (const int64_t all = t.BM * t.BN * sums; (!bulk || eight) && all > 128 * 128)
     return fmt::format("a tile of method '{}'{} has at most {} elements, not {}", word,
                        bulk ? " of f8" : "", 128 * 128, all);
@@ -333,7 +335,7 @@ std::string refuse_tensor_tile(const MatmulShape& s, MatmulMethod method, Matmul
   const int64_t blocks = ceil_div(depth, functions::matmul_block(ir::size_of(s.a)));
   const int64_t a = functions::matmul_held_pages(t.BM, t.BN, blocks, machine.page_bytes),
                 b = functions::matmul_held_pages(t.BN, t.BM, blocks, machine.page_bytes);
-  // One more, so that some come while others are read.
+  // One more page, so that some pages are filled while others are read.
   if (a == 0 || b == 0 || a + b * sums >= machine.pages)
     return fmt::format(
         "a ring of {} pages of {} bytes has no room for a tile of {} rows and {} "
@@ -346,7 +348,7 @@ std::string refuse_tensor_tile(const MatmulShape& s, MatmulMethod method, Matmul
 
 namespace {
 
-// Why tiles can't have so much of K, or "".
+// Why tiles can't cover so much of K, or "".
 std::string refuse_depth(const MatmulShape& s, MatmulMethod method, int64_t depth) {
   if (method != MatmulMethod::Mma && method != MatmulMethod::Wgmma)
     return fmt::format("a tile of method '{}' has all of K, {} elements, not {}",
@@ -374,7 +376,7 @@ bool may_halve(MatmulMethod method, int64_t K, MatmulTiles t, const cost::Machin
 
 bool may_send(const MatmulShape& s, MatmulMethod method, MatmulTiles t,
               const cost::Machine& machine) {
-  // The last tile has columns for both mates.
+  // The last tile must have columns for both mates.
   const bool halves = s.N % t.BN == 0 || s.N % t.BN > t.BN / 2;
   return matmul_parts(s.K, t) == 1 || (halves && may_halve(method, s.K, t, machine));
 }
@@ -421,17 +423,17 @@ std::string refuse_matmul(const MatmulShape& s, MatmulMethod method, MatmulTiles
 
 namespace {
 
-// Microseconds until parts are added up, beyond those of the products: two hand-overs, and sums
-// that go to memory's cache and come back. kTimes, of the time that memory would need for them
-// once, puts tiles in the order that was measured (docs/benchmarks/logs/products-parts-h200.txt).
+// Microseconds until parts are added up, in addition to the matmul's: two hand-offs, and sums that
+// go to the GPU's cache and back. With the factor kTimes on memory's time for the sums, tiles come
+// in the order that was measured (docs/benchmarks/logs/products-parts-h200.txt).
 double merge_estimate(const MatmulShape& s, int64_t parts, const cost::Machine& machine) {
   constexpr double kSumBytes = 4, kTimes = 4;
   const double bytes = kTimes * kSumBytes * static_cast<double>(s.plan_rows.hi * s.N * parts);
   return 2 * cost::kHandOver + bytes / machine.memory_rate * 1e6;
 }
 
-// Microseconds that mates take to give each other half of their sums, beyond `products`, those of
-// the products: one waits for the other, and for sums beyond kFree. The constants put tiles in the
+// Microseconds that mates take to exchange halves of their sums, in addition to `products`, the
+// matmul's: one waits for the other, and for sums beyond kFree. The constants put tiles in the
 // order that was measured (docs/benchmarks/logs/products-halved-h200.txt).
 double exchange_estimate(const MatmulTiles& t, double products) {
   constexpr double kStart = 1.4, kBehind = 0.06;
@@ -441,9 +443,8 @@ double exchange_estimate(const MatmulTiles& t, double products) {
   return kStart + kBehind * products + kSumBytes / 2 * sums / kRate;
 }
 
-// What parts of K cost beyond their products, which take `products`. That mates are possible where
-// they suit is taken for granted: the order of sums must not depend on how roles and priorities
-// are.
+// What parts of K cost in addition to `products`, the matmul's microseconds. Where mates suit, they
+// are taken to be possible: the order of additions must not depend on roles and priorities.
 double parts_estimate(const MatmulShape& s, MatmulMethod method, const MatmulTiles& t,
                       const cost::Machine& machine, double products) {
   const int64_t parts = matmul_parts(s.K, t);
@@ -452,10 +453,10 @@ double parts_estimate(const MatmulShape& s, MatmulMethod method, const MatmulTil
                                             : merge_estimate(s, parts, machine);
 }
 
-// How much of K tiles have, 0: all; of the rows that the op has and of all SMs, since the order of
-// sums follows from it. Parts pay where the tiles that read least are fewer than the SMs.
+// How much of K tiles cover; 0: all. It depends on the op's rows and on all SMs, since the order of
+// additions follows from it. Parts are faster if the tiles that read least are fewer than the SMs.
 int64_t choose_depth(const MatmulShape& s, MatmulMethod method, const cost::Machine& machine) {
-  constexpr double kGain = 1.03;  // at least: the model is no better than that
+  constexpr double kGain = 1.03;  // at least: the model isn't more accurate
   const int64_t rows = s.plan_rows.hi;
   if (s.paired || s.head_dim > 0 || s.appended || s.plan_rows.lo != rows ||
       s.min_rows != s.max_rows)
@@ -486,12 +487,12 @@ int64_t choose_depth(const MatmulShape& s, MatmulMethod method, const cost::Mach
   return depth;
 }
 
-// What refuse_to_finish calls tiles: those that it asks for, and those that suit the product alone.
+// How refuse_to_finish describes tiles: the missing ones, and those that suit the matmul alone.
 struct TileWords {
   std::string none, others;
 };
-// Why a product doesn't do what comes behind it as well, or "": `plain` is the product alone, whose
-// whole result is then handed over; `both` does it, too.
+// Why a matmul can't also do the work of the op behind it, or "". `plain` is the matmul alone,
+// whose whole result is then handed to that op; `both` does its work, too.
 std::string refuse_to_finish(const MatmulShape& plain, const MatmulShape& both,
                              const TileWords& tiles_of, const cost::Machine& machine) {
   const MatmulMethod method = choose_matmul_method(both, machine);
@@ -499,7 +500,7 @@ std::string refuse_to_finish(const MatmulShape& plain, const MatmulShape& both,
     return fmt::format("its product takes method '{}'", functions::name(method));
   const auto tiles = choose_matmul_tiles(both, method, machine, machine.sms);
   if (!tiles) return fmt::format("its product has no tiles of {}", tiles_of.none);
-  // What comes behind it reads and writes all, and is one more to hand over to.
+  // The op behind it reads and writes the whole result, and costs another hand-off.
   const MatmulMethod alone = choose_matmul_method(plain, machine);
   const auto others = choose_matmul_tiles(plain, alone, machine, machine.sms);
   if (!others) return "";
@@ -552,9 +553,9 @@ std::optional<MatmulTiles> choose_matmul_tiles(const MatmulShape& s, MatmulMetho
   }
   if (candidates.empty()) return std::nullopt;
 
-  // Where dims decide, few rows and many must be quick too: relative to the best for each, and what
-  // is typical counts as much as both. By wgmma, which never gives way to 'dot', fewer than are
-  // typical count less.
+  // If dims decide, few rows and many must both be fast. Times count relative to the best for each
+  // number of rows, and the typical number counts as much as both. For wgmma, which never gives way
+  // to 'dot', fewer rows than typical count less.
   constexpr double kFewest = 0.25;
   std::vector<int64_t> sizes = {s.typical_rows};
   if (s.min_rows < s.max_rows) sizes = {s.typical_rows, s.typical_rows, s.min_rows, s.max_rows};
@@ -569,7 +570,7 @@ std::optional<MatmulTiles> choose_matmul_tiles(const MatmulShape& s, MatmulMetho
     const double weight = rows < s.typical_rows && method == MatmulMethod::Wgmma ? kFewest : 1;
     for (size_t i = 0; i < times.size(); ++i) total[i] += weight * times[i] / best;
   }
-  // Of equals the largest: fewer tasks.
+  // Among equally fast tiles take the largest: fewer tasks.
   size_t chosen = 0;
   for (size_t i = 1; i < candidates.size(); ++i)
     if (total[i] <= total[chosen] * (1 + 1e-9)) chosen = i;

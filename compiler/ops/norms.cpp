@@ -10,7 +10,7 @@ namespace maco::ops {
 
 namespace {
 
-// The inputs after x are vectors of its last extent.
+// The inputs behind x are vectors as long as x's last axis.
 void infer_norm(InferContext& c) {
   if (!expect_float(c, 0) || !expect_constant_row(c, 0)) return;
   const ir::Expr n = c.extent(0, -1);

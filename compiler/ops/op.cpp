@@ -170,7 +170,8 @@ bool infer(ir::Graph& graph, ir::Diagnostics& diagnostics) {
       def->infer(context);
       failed = context.failed();
     }
-    // Only what has no declared type of its own is unknown after a failure: no cascade of errors.
+    // After a failure only tensors without a declared type are unknown, which avoids a cascade of
+    // errors.
     for (ir::TensorId t : graph.ops[i].out)
       if (failed && graph[t].shape.empty()) bad[index(t)] = true;
   }

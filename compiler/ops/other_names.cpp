@@ -1,5 +1,6 @@
-// Tables of other projects' names: PyTorch, JAX, ONNX, NCCL, Hugging Face, MLIR, CUDA. Those of
-// them that stand for what MACO has name it; the others say what to write instead.
+// Tables of other projects' names: PyTorch, JAX, ONNX, NCCL, Hugging Face, MLIR, CUDA. A name for
+// something that MACO has is mapped to MACO's name. For the others a hint says what to write
+// instead.
 #include "compiler/ops/other_names.h"
 
 #include <fmt/format.h>
@@ -14,7 +15,7 @@ namespace maco::ops {
 
 namespace {
 
-/// Keys: in lower case and without '_', '-' and ':', by which projects differ.
+/// Keys are lower-case names without '_', '-' and ':', in which projects differ.
 using Names = std::map<std::string, std::string, std::less<>>;
 
 std::string plain_name(std::string_view text) {
@@ -158,7 +159,7 @@ constexpr const char* kStack = "reshape each to have an axis of 1, then write co
 constexpr const char* kRepeat =
     "write concat(x, x, axis = ...); add, sub, mul, div and others broadcast their second operand";
 
-/// How to do without an op, as what follows "; ".
+/// How to do without an op, as the text that follows "; ".
 const Names& ways_out() {
   static const Names ways = {
       {"all", kOwnKernel},
@@ -257,8 +258,8 @@ const Names& ways_out() {
   return ways;
 }
 
-/// An attribute that the op has, or what to say of it. By op; "": of any. Of several attributes the
-/// first that the op has.
+/// An attribute that the op has, or a hint, by op; "": for any op. Of several attributes the first
+/// that the op has counts.
 using AttributeHints =
     std::map<std::string, std::vector<std::pair<std::string, std::string>>, std::less<>>;
 
@@ -371,8 +372,8 @@ const AttributeHints& attribute_hints() {
   return hints;
 }
 
-/// Words of dtypes, kinds, keys and attributes' values. Some stand for several: what may stand in
-/// a place decides.
+/// Words for dtypes, kinds, keys and attributes' values. Some have several meanings; the allowed
+/// words decide.
 const std::multimap<std::string, std::string, std::less<>>& word_synonyms() {
   static const std::multimap<std::string, std::string, std::less<>> words = {
       // dtypes
@@ -519,7 +520,7 @@ const std::multimap<std::string, std::string, std::less<>>& word_synonyms() {
   return words;
 }
 
-/// Of "torch.nn.functional.relu" and "ncclAllReduce" what comes last.
+/// The last part of "torch.nn.functional.relu", or "ncclAllReduce" without its prefix.
 std::string last_part(std::string_view kind) {
   if (const size_t dot = kind.rfind('.'); dot != std::string_view::npos)
     kind.remove_prefix(dot + 1);

@@ -1,6 +1,6 @@
-// pad: each row of a matrix, or each run of `run` elements of it, with zeros behind, so that it is
-// `columns` long, or with less of it; or of the matrix transposed. Made where an op is quicker with
-// such rows (prepare-operands).
+// pad: copies each row of a matrix, or each run of `run` elements of it, and adds zeros behind it
+// up to `columns` elements, or cuts it to `columns`. Also for the transposed matrix.
+// prepare-operands adds it before ops that are faster with such rows.
 #include <fmt/format.h>
 
 #include "compiler/ops/attrs.h"

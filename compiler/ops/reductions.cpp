@@ -68,15 +68,16 @@ void tile_rows(TileContext& c, const char* function, std::vector<ir::Param> own)
            {read(x.block(r, r + block)), write(one_per_row(y, r, r + block))});
 }
 
-// The op's kind is the function's word.
+// The op's kind is the function's parameter `kind`.
 void tile_reduce(TileContext& c) { tile_rows(c, "reduce", {{"kind", ir::Word{c.op().kind}}}); }
 
 // Rows of argmax may be cut into parts, so that a few long ones keep all SMs busy.
 constexpr int64_t kLongRow = 16384, kLeastPart = 2048;
 
-// The columns of a task of the op that makes the operand, if its tasks have all rows, which are
-// long and few, a warp's one or two: parts as wide as these follow one task each, on its SM. Else
-// 0, and where they would be so many that who merges them had to look more than once.
+// The columns of a task of the op that makes the operand, if that op's tasks have all rows, and
+// rows are long and few (one or two for each warp). Parts of this width each follow one such task,
+// on its SM. Otherwise 0; also 0 if there would be so many parts that the merging task had to look
+// at them more than once.
 int64_t parts_of_maker(const TileContext& c, const RowView& x) {
   constexpr int64_t kMostRows = 16, kLeastWidth = 64, kMostParts = 2048;
   if (x.max_cols < kLongRow || x.max_rows > kMostRows || !x.cols.is_constant()) return 0;
@@ -118,9 +119,9 @@ void tile_argmax(TileContext& c) {
   const int64_t block = cut.tile[0], columns = cut.tile[1];
   if (columns >= x.max_cols) return tile_rows(c, "argmax", {});
   const int64_t parts = tiles_of(x.max_cols, columns);
-  // As they are compared: an infinity stays one.
+  // Values are stored as they are compared, so that an infinity stays one.
   const ir::DType values_type = ir::is_float(x.mat.dtype) ? ir::DType::F32 : ir::DType::I32;
-  // Whole vectors, as packets want them.
+  // Whole vectors, as packets need them.
   const int64_t pitch = tiles_of(parts, 4) * 4;
   const auto found = [&](const char* name, ir::DType dtype) {
     return c.rows_buffer(name, dtype, x.rows, x.max_rows, pitch);

@@ -13,7 +13,8 @@ namespace maco::ops {
 
 namespace {
 
-// Every op that can be cut in several ways says how in these, which passes write.
+// Adds the attributes `method` and `tile` to an op that can be cut in several ways; passes write
+// them.
 OpDef with_cut(OpDef def) {
   if (!def.methods.empty())
     def.attrs.push_back({"method", AttrType::Word, false, "", def.methods, true});

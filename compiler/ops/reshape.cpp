@@ -18,8 +18,8 @@ Expr product(const ir::Shape& shape) {
   return ir::canonical(p);
 }
 
-// x with x * known == total for all values of dims, if there is one that is a constant or has a
-// constant divisor.
+// Finds x with x * known == total for all values of dims, if x is a constant or `known` a constant
+// divisor.
 std::optional<Expr> quotient(const ir::Graph& graph, const Expr& total, const Expr& known) {
   if (auto k = known.constant()) return *k > 0 ? ir::divide_exact(total, *k) : std::nullopt;
   const auto range = [&](std::string_view n) { return graph.range_of(n); };

@@ -1,7 +1,7 @@
-// rope: rotary position embedding. Pair i of a head turns by position * theta^(-2i / rotary_dim);
-// `scaling` stretches slow pairs. Or frequencies of pairs are an operand. Or cosines and sines are
-// operands: row `position` of two tables.
-// rope_sines: the sines and cosines of angles, for products that turn heads.
+// rope: rotary position embedding. Pair i of a head is rotated by position * theta^(-2i /
+// rotary_dim); `scaling` stretches slow pairs. Alternatively the pairs' frequencies are an operand,
+// or cosines and sines are: row `position` of two tables. rope_sines: the sines and cosines of
+// angles, for matmuls that rotate heads.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -42,7 +42,7 @@ void check_scaling(InferContext& c, const Scaling& s) {
                              s.at("high_freq_factor"), s.at("low_freq_factor")));
 }
 
-// Has `shape` a position for each row of x?
+// Whether `shape` has a position for each row of x.
 bool fits_rows(const ir::Shape& x, const ir::Shape& shape) {
   return shape == ir::Shape(x.begin(), x.end() - 1) || shape == ir::Shape{leading(x)};
 }
@@ -67,30 +67,30 @@ void check_positions(InferContext& c, int64_t pairs) {
   }
 }
 
-// Of `position`, `theta` and `scaling`.
+// Checks `position`, `theta` and `scaling`.
 void check_turns(InferContext& c) {
   if (const auto position = c.expr("position")) {
-    // Launches pass it in 32 bits, and refuse those values of a run-time one that don't fit.
+    // Launches pass the position in 32 bits, and refuse run-time values that don't fit.
     const auto range =
         ir::bounds(*position, [&](std::string_view n) { return c.graph().range_of(n); });
     if (range && (range->hi < INT32_MIN || range->lo > INT32_MAX))
       c.error_attr("position", fmt::format("'position' is {}, but positions are 32-bit integers",
                                            position->str()));
   }
-  // Below, frequencies are beyond what their turns can be told apart in.
+  // With smaller values frequencies are too large for angles to be told apart.
   if (!(c.number("theta", 10000) >= 1e-6)) c.error_attr("theta", "'theta' must be at least 1e-6");
   if (const Scaling* s = scaling_of(c.op())) check_scaling(c, *s);
 }
 
-// What an operand stands in place of isn't given.
+// Refuses `theta` and `scaling` if an operand replaces them.
 void refuse_theta(InferContext& c, std::string_view what) {
   for (const char* attr : {"theta", "scaling"})
     if (c.has(attr))
       c.error_attr(attr, fmt::format("'{}' says how 'rope' works out {}", attr, what));
 }
 
-// Cosines, inputs `first` of them, and sines: as many columns as there are elements of a head, or
-// pairs, that turn, of as many rows as there are positions.
+// Checks the cosines, input `first`, and the sines behind it. They must have as many columns as a
+// head has rotated elements, or pairs of these, and as many rows as there are positions.
 void check_tables(InferContext& c, int first, int64_t head_dim, int64_t d) {
   const auto named = [&](int i) { return describe(c.graph(), c.op().in[static_cast<size_t>(i)]); };
   const Type cosines = c.in(first), sines = c.in(first + 1);
@@ -134,7 +134,8 @@ void check_tables(InferContext& c, int first, int64_t head_dim, int64_t d) {
   }
 }
 
-// Are positions given, and once? By what the second input is, and how many there are.
+// Checks that positions are given, and only once. This follows from what the second input is, and
+// from the number of inputs.
 void check_where(InferContext& c) {
   const int others = c.inputs() - 1;
   const bool position = c.has("position");
@@ -181,14 +182,14 @@ void infer(InferContext& c) {
   c.set_out(0, c.out_dtype(0, c.in(0).dtype), shape);
 }
 
-// How far pair i turns from one position to the next, in radians.
+// How far pair i rotates from one position to the next, in radians.
 double frequency(int64_t pair, int64_t rotary_dim, double theta, const Scaling* scaling) {
   const double f =
       std::pow(theta, -2.0 * static_cast<double>(pair) / static_cast<double>(rotary_dim));
   if (!scaling) return f;
   const double factor = scaling->at("factor"), low = scaling->at("low_freq_factor"),
                high = scaling->at("high_freq_factor");
-  // over the original context
+  // Rotations over the original context.
   const double turns = scaling->at("original_max_position") * f / (2 * std::numbers::pi);
   if (turns < low) return f / factor;
   if (turns > high) return f;
@@ -302,8 +303,8 @@ void tile(TileContext& c) {
   }
 }
 
-// What rope_sines makes: for each pair of a row its sine and its cosine, side by side. It may have
-// frequencies.
+// Infers the result of rope_sines: for each pair of a row its sine and its cosine, side by side.
+// The op may have frequencies.
 void infer_sines(InferContext& c) {
   const int64_t d = c.integer("head_dim", 0);
   const ir::Expr rows = c.expr("rows").value_or(ir::Expr(0));
@@ -320,7 +321,7 @@ void infer_sines(InferContext& c) {
   if (!c.failed()) c.set_out(0, ir::DType::F32, {rows, ir::Expr(d)});
 }
 
-// As many rows a task as give each SM one, but some pairs for each thread.
+// As many rows in a task as give each SM a task, but at least some pairs for each thread.
 Cut choose_sines(const TileContext& c) {
   constexpr int64_t least = 1024;
   const Mat y = c.out(0);
@@ -374,7 +375,7 @@ std::vector<OpDef> rope_ops() {
   d.tile_axes = kRowAxes;
   d.choose = choose_rows;
   d.tile = tile;
-  // Positions have its rows, too.
+  // Positions have the rows of x, too.
   d.refuse_stage = [](const ir::Graph& graph, const ir::Op& op, const std::vector<bool>& cut) {
     std::vector<bool> others = cut;
     if (const int positions = rope_inputs(op).positions; positions > 0)

@@ -1,4 +1,4 @@
-// What the tile rules of ops over rows share: a task is a block of whole rows.
+// What the tile rules of ops over rows share: a task has a block of whole rows.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +18,12 @@ struct RowView {
 };
 RowView row_view(const TileContext& context, ir::TensorId tensor);
 
-/// What a cut of such an op lists, and how many rows a task takes: one task an SM if it has 2K to
-/// 64K elements then, else as many rows as give that.
+/// What a cut of such an op lists, and how many rows a task takes: one task for each SM if it then
+/// has 2K to 64K elements, else as many rows as give that.
 inline const std::vector<std::string> kRowAxes = {"rows"};
 Cut choose_rows(const TileContext& context);
 
-/// Elements [begin, end) of a tensor with one for each row of another.
+/// Elements [begin, end) of a tensor with one element for each row of another.
 ir::Region one_per_row(const Mat& m, int64_t begin, int64_t end);
 
 /// The product of all extents but the last; 1 for one axis.

@@ -1,7 +1,7 @@
-// slice: indices begin, begin + step, ... below end of one axis.
+// slice: indices begin, begin + step, ... below end, along one axis.
 //
-// Constants are clipped as in NumPy. Where dims or the rank decide, the slice must lie inside the
-// axis for all of their values, and be as long on every rank.
+// Constants are clipped as in NumPy. If dims or the rank decide, the slice must lie inside the axis
+// for all their values, and be equally long on every rank.
 #include <fmt/format.h>
 
 #include "compiler/ops/attrs.h"

@@ -1,4 +1,4 @@
-// split: as many equal parts along an axis as there are results. One strided copy each.
+// split: equal parts along an axis, one for each result. One strided copy each.
 #include <fmt/format.h>
 
 #include "compiler/ops/by_rows.h"

@@ -15,13 +15,13 @@ using ir::Expr;
 
 namespace {
 
-// Exactly four axes, of which only the first depends on dims; its extent is `rows`.
+// Exactly four axes. Only the first may depend on dims; its extent is `rows`.
 struct Axes {
   Expr rows{1};
   std::array<int64_t, 4> extent = {1, 1, 1, 1};  // of axis 0: the maximum
   std::array<int64_t, 4> in = {}, out = {};
   int64_t given = 1;  // of axis 3
-  // The axis along which x lies in line if y does so along axis 3, and x doesn't; none where either
+  // The axis along which x is contiguous, if y is so along axis 3 and x isn't; nothing if either
   // has too few elements for squares.
   std::optional<size_t> turned() const {
     constexpr int64_t kLeast = 16;
@@ -32,8 +32,8 @@ struct Axes {
   }
 };
 
-// Drops axes of one element and merges neighbours that both sides walk in one stride. An axis 0
-// that depends on dims stays alone, and so do columns by which blocks will be cut.
+// Drops axes of one element, and merges neighbouring axes that both sides walk in one stride. An
+// axis 0 that depends on dims stays alone, and so do columns by which blocks will be cut.
 Axes normalize(TileContext& c, const StridedCopy& copy, bool columns_only) {
   struct Axis {
     int64_t extent, in, out;
@@ -56,8 +56,8 @@ Axes normalize(TileContext& c, const StridedCopy& copy, bool columns_only) {
     }
   }
   MACO_CHECK(axes.size() <= 4, "more than four axes");
-  // A single axis is axis 3 (0 if it depends on dims); of several the first is axis 0 and the
-  // others are the last ones.
+  // A single axis becomes axis 3 (0 if it depends on dims). Of several axes the first becomes axis
+  // 0 and the others the last ones.
   size_t at = 4 - axes.size();
   for (size_t i = 0; i < axes.size(); ++i, ++at) {
     const size_t to = i == 0 && (axes.size() > 1 || axes[i].dynamic) ? 0 : at;
@@ -70,14 +70,15 @@ Axes normalize(TileContext& c, const StridedCopy& copy, bool columns_only) {
   return n;
 }
 
-// Columns that copies of `rows` rows take at least.
+// The least number of columns of copies of `rows` rows.
 int64_t least_columns(const StridedCopy& copy, int64_t rows) {
   constexpr int64_t kSector = 32;  // bytes that memory moves at once
   return rows > 1 ? kSector / ir::size_of(copy.out.dtype) : 64;
 }
 
-// Of a copy to rows of a state that begin where the launch says, into many: the value that says it,
-// so that blocks of rows are apart. None where blocks of columns will do.
+// For a copy of many rows to rows of a state, of which only the launch knows the first: the value
+// that says which. Regions then count from it, so that blocks of rows don't overlap. Nothing if
+// blocks of columns will do.
 std::optional<uint32_t> rows_from(TileContext& c, const StridedCopy& copy, const Axes& a) {
   const ir::Buffer& out = c.program()[copy.out.buffer];
   const ir::Interval first = c.range(copy.out_offset);
@@ -97,7 +98,8 @@ std::array<int64_t, 4> choose_blocks(const TileContext& c, const StridedCopy& co
   const int64_t elements = c.cut().tile[0];
   std::array<int64_t, 4> b = {1, 1, 1, 1};
   if (columns_only) {
-    // Blocks of rows would overlap on the side whose offset is decided at launch; columns don't.
+    // Blocks of rows would overlap on the side whose offset only the launch knows; blocks of
+    // columns don't.
     b = {a.extent[0], a.extent[1], a.extent[2], 0};
     const int64_t rows = a.extent[0] * a.extent[1] * a.extent[2];
     const int64_t least = least_columns(copy, rows);
@@ -114,7 +116,7 @@ std::array<int64_t, 4> choose_blocks(const TileContext& c, const StridedCopy& co
     const bool dense = a.extent[0] == 1 && matrix;
     const int64_t row = std::max(copy.in.cols, copy.out.cols);
     if (dense && row <= 4 * elements) {
-      // Blocks of whole rows of both sides, as far as that goes.
+      // Blocks of whole rows of both sides, as far as possible.
       b[3] = std::min(a.extent[3], (elements + row - 1) / row * row);
     } else if (matrix) {
       const TileShape t = tile_matrix(a.extent[0], a.extent[3], elements);
@@ -133,7 +135,7 @@ std::array<int64_t, 4> choose_blocks(const TileContext& c, const StridedCopy& co
     for (size_t axis = 4; axis-- > 0;) along(axis, left);
     return b;
   }
-  // Lines of axis 3 for each of some blocks along x's axis (ops/strided_copy.cuh).
+  // Lines of axis 3, for each of some blocks along x's axis (ops/strided_copy.cuh).
   constexpr int64_t kLine = 128, kSide = 64;
   b[3] = std::min<int64_t>(a.extent[3], kLine / ir::size_of(copy.out.dtype));
   const int64_t blocks = std::max<int64_t>(1, elements / (kSide * b[3]));
@@ -146,7 +148,7 @@ std::array<int64_t, 4> choose_blocks(const TileContext& c, const StridedCopy& co
 
 std::vector<ir::Param> parameters(TileContext& c, const StridedCopy& copy, const Axes& a,
                                   const std::array<int64_t, 4>& b) {
-  // In line along axis `along` in x, and along axis 3 in y.
+  // Contiguous along axis `along` in x, and along axis 3 in y.
   const std::optional<size_t> turned = a.turned();
   const size_t along = turned.value_or(3);
   std::vector<int64_t> of_x = {copy.in_unit * copy.in_offset.constant().value_or(1),
@@ -168,7 +170,7 @@ std::vector<ir::Param> parameters(TileContext& c, const StridedCopy& copy, const
     const int64_t wide = vector_width({copy.out.dtype}, of_y), size = ir::size_of(copy.out.dtype);
     of_x.insert(of_x.end(), of_y.begin(), of_y.end());
     V = vector_width({copy.in.dtype, copy.out.dtype}, of_x);
-    // Words of x that hold 16-bit elements which aren't in line with stores are shifted.
+    // Words of x whose 16-bit elements aren't aligned with the stores are shifted.
     constexpr int64_t kStored = 16;  // bytes
     if (copy.in.dtype == copy.out.dtype && size == 2 && wide * size == kStored && V < wide)
       VT = wide;
@@ -214,7 +216,7 @@ void tile_strided_copy(TileContext& c, const StridedCopy& copy) {
   const Offset from = resolve_offset(c, copy.in_offset, copy.in_unit);
   Offset to = resolve_offset(c, copy.out_offset, copy.out_unit);
   const Axes a = normalize(c, copy, to.spread > 0);
-  std::optional<uint32_t> first;  // of the rows that are written: Program::values
+  std::optional<uint32_t> first;  // of the rows that are written: in Program::values
   if (to.spread > 0) first = rows_from(c, copy, a);
   if (first) to = {};
   const std::array<int64_t, 4> b = choose_blocks(c, copy, a, to.spread > 0);
@@ -231,7 +233,7 @@ void tile_strided_copy(TileContext& c, const StridedCopy& copy) {
           const Box box = {{i, j, k, l},
                            {std::min(i + b[0], a.extent[0]), std::min(j + b[1], a.extent[1]),
                             std::min(k + b[2], a.extent[2]), std::min(l + b[3], a.extent[3])}};
-          Box given = box;  // one element at least, which is then read for nothing
+          Box given = box;  // at least one element, which may be read in vain
           given.lo[3] = std::min(l, a.given - 1);
           given.hi[3] = std::clamp(box.hi[3], given.lo[3] + 1, a.given);
           const ir::Region source = strided_region(copy.in, given, a.in, from, c.world());

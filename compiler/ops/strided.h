@@ -16,29 +16,31 @@ struct StridedAxis {
   int64_t out_stride = 0;
 };
 
-/// Element (i0, i1, ...) goes from in[in_offset * in_unit + sum of i * in_stride] to out[...]
-/// likewise. Offsets are expressions over dims, scalars and rank; where they decide, regions are
-/// the hull of what they allow, or rows from there on (ir::Region::from).
+/// Element (i0, i1, ...) goes from in[in_offset * in_unit + sum of i * in_stride] to the same place
+/// of out, with out_offset and so on. Offsets are expressions over dims, scalars and rank. Where
+/// these decide, regions are the hull of what they allow, or rows that count from there
+/// (ir::Region::from).
 struct StridedCopy {
   Mat in, out;
   std::vector<StridedAxis> axes;  // 1 to 4, outermost first
   ir::Expr in_offset{0}, out_offset{0};
   int64_t in_unit = 0, out_unit = 0;
-  /// So much of the last axis, less than its extent, `in` has: beyond it `out` gets zeros. 0: all.
+  /// How much of the last axis `in` has, if less than the extent: behind it `out` gets zeros. 0:
+  /// all.
   int64_t given = 0;
-  /// Elements of `out` that the copy does not reach for some values of the dims lie inside its
-  /// regions: they are MayWrite.
+  /// Whether, for some values of the dims, the copy doesn't reach all elements of `out` inside its
+  /// regions: these are then MayWrite.
   bool partial = false;
 };
 
 /// Row-major strides of a shape (extents behind axis 0 are constants).
 std::vector<int64_t> row_major(const ir::Shape& shape);
 
-/// What a cut of such an op lists: the elements of a task, about.
+/// What a cut of such an op lists: about how many elements a task has.
 inline const std::vector<std::string> kStridedAxes = {"elements"};
-/// For ops that move their operands to their results.
+/// The cut of an op that moves its operands to its results.
 Cut choose_strided(const TileContext& context);
-/// For a copy of `total` elements.
+/// The cut of a copy of `total` elements.
 Cut choose_strided(const TileContext& context, int64_t total);
 
 /// Makes the call and its tasks.

@@ -11,14 +11,14 @@ namespace {
 
 int64_t area(const ir::Region& r) { return (r.r1 - r.r0) * (r.c1 - r.c0); }
 
-// The smallest box of rows of `pitch` elements that holds all, or nothing if some element would
-// wrap into the next row.
+// The smallest box in rows of `pitch` elements that holds all elements; nothing if one would wrap
+// into the next row.
 std::optional<ir::Region> matrix_of(const Mat& m, const Box& box,
                                     const std::array<int64_t, 4>& strides, const Offset& offset,
                                     int64_t pitch) {
   if (offset.rank_step % pitch != 0) return std::nullopt;
   int64_t r0 = offset.base / pitch, c0 = offset.base % pitch, r1 = r0,
-          c1 = c0;  // r1 and c1 are the last ones
+          c1 = c0;  // r1 and c1: the last row and column
   const auto extend = [&](int64_t stride, int64_t first, int64_t last) {
     if (first == last && first == 0) return true;
     if (stride % pitch == 0) {
@@ -56,7 +56,7 @@ std::optional<ir::Region> matrix_of(const Mat& m, const Box& box,
   return r;
 }
 
-// Elements [begin, end) as whole rows or a part of one row of the natural shape, else as a single
+// Elements [begin, end) as whole rows or a part of one row of the natural shape; else as a single
 // row.
 ir::Region run_of(const Mat& m, int64_t begin, int64_t end) {
   const int64_t n = m.cols;
@@ -118,7 +118,7 @@ ir::Region strided_region(const Mat& m, const Box& b, const std::array<int64_t, 
       return run;
     }
     if (best) return *best;
-    // No pitch divides the step: the hull over all ranks.
+    // No pitch divides the step: take the hull over all ranks.
     const int64_t reach = offset.rank_step * (world - 1);
     return strided_region(
         m, b, strides,

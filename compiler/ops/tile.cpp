@@ -78,7 +78,7 @@ TileContext TileContext::beside(ir::OpId op) {
 
 Messages& TileContext::messages() {
   if (!messages_) {
-    ir::Diagnostics unheard;  // checked when the graph was built
+    ir::Diagnostics unheard;  // errors were reported when the graph was built
     messages_ = std::make_shared<Messages>(Messages::match(graph_, unheard));
   }
   return *messages_;
@@ -164,7 +164,7 @@ bool in_order(const ir::Graph& graph) {
 
 namespace {
 
-// By SM, whether it runs ops of this kind.
+// For each SM, whether it runs ops of this kind.
 std::vector<bool> sms_of(const ir::Program& program, std::string_view kind) {
   std::vector<bool> runs(static_cast<size_t>(program.ctas), false);
   for (const ir::CtaRange& range : program.roles)

@@ -1,4 +1,5 @@
-// What an op's tile rule sees: its operands as matrices, and the calls that make tasks.
+// What an op's tile rule sees: its operands as matrices, and the functions that make calls and
+// tasks.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +18,8 @@
 namespace maco::ops {
 
 /// A tensor as a matrix: all axes but the last are rows. Rows depend on dims if axis 0 does; then
-/// min_rows < max_rows may hold. One axis: rows = 1, cols = extent, unless the extent depends on
-/// dims: rows = extent, cols = 1.
+/// min_rows may be less than max_rows. With one axis: rows = 1, cols = extent; but rows = extent,
+/// cols = 1 if the extent depends on dims.
 struct Mat {
   ir::BufferId buffer{};
   ir::DType dtype = ir::DType::F32;
@@ -41,30 +42,31 @@ ir::Access read(ir::Region r);
 ir::Access write(ir::Region r);
 ir::Access may_write(ir::Region r);
 
-/// Is the order of tasks that of the Program, which priorities would change?
+/// Whether tasks keep the Program's order, which priorities would change.
 bool in_order(const ir::Graph& graph);
-/// May tasks of ops of this kind be mates: do two neighbours run them by the Program's roles, and
-/// is the order of tasks that of the Program?
+/// Whether tasks of ops of this kind may be mates: two neighbouring SMs run them by the Program's
+/// roles, and tasks keep the Program's order.
 bool may_mate(const ir::Graph& graph, const ir::Program& program, std::string_view kind);
 
 class TileContext {
  public:
-  /// A Program has at most this many tasks: a kernel's tables, and what proves them, grow with
-  /// every one. 70 layers of a model on all of a GPU's SMs have some 100,000.
+  /// A Program has at most this many tasks: a kernel's tables, and their proof, grow with each
+  /// task. 70 layers of a model on all of a GPU's SMs have some 100,000.
   static constexpr size_t kMostTasks = size_t{1} << 21;
-  /// No tile has more of an axis: what rules compute of extents fits in 64 bits.
+  /// No tile has more of an axis, so that what rules compute of extents fits in 64 bits.
   static constexpr int64_t kMostExtent = int64_t{1} << 40;
-  /// Thrown by the task after that, or when more are announced; the tile pass reports it.
+  /// Thrown by the task after the last allowed one, or when more are announced; the tile pass
+  /// reports it.
   struct TooManyTasks {};
-  /// Thrown by announce_all where nothing but the number of tasks is wanted.
+  /// Thrown by announce_all if only the number of tasks is wanted.
   struct Counted {};
 
-  /// `messages` of the graph: those who make tasks of several ops of it share them. None: found
-  /// when they are asked for.
+  /// `messages` of the graph: contexts for several ops of a graph share them. None: they are found
+  /// when first needed.
   TileContext(const ir::Graph& graph, ir::OpId op, ir::Program& program,
               const cost::Machine& machine, const std::vector<ir::BufferId>& buffer_of_tensor,
               ir::Diagnostics& diagnostics, std::shared_ptr<Messages> messages = nullptr);
-  /// The same for another op.
+  /// A context for another op of the same graph and Program.
   TileContext beside(ir::OpId op);
   const ir::Graph& graph() const { return graph_; }
   ir::OpId id() const { return op_; }
@@ -89,70 +91,70 @@ class TileContext {
   std::optional<ir::Expr> expr(const std::string& attr) const;
   std::vector<ir::Expr> list(const std::string& attr) const;
 
-  /// How the op is cut: as the graph says; what that leaves open, as the op would choose.
+  /// How the op is cut: as the graph says; where that is open, as the op would choose.
   Cut cut() const;
   /// Whether the op can be cut as the graph says. Reports if not.
   bool check_cut();
-  /// The same of this graph and Program.
+  /// The function may_mate for this graph and Program.
   bool may_mate(std::string_view kind) const;
-  /// May tasks of this op follow those of ops of another kind, one by one and on their SMs? The
-  /// same SMs run both, in the order of the Program.
+  /// Whether tasks of this op may follow those of ops of another kind, one by one on their SMs: the
+  /// same SMs run both, in the Program's order.
   bool may_follow(std::string_view kind) const;
 
-  /// A parameter for a number known at launch: a constant where `e` is one (after substituting
-  /// world), else an entry of Program::values (found again if it is there already). Device code
-  /// reads either through C::name::get(ctx).
+  /// A parameter for a number known at launch: a constant if `e` is one (after substituting world),
+  /// else an entry of Program::values (an existing one is used again). Device code reads either
+  /// through C::name::get(ctx).
   ir::Param value(std::string name, const ir::Expr& e);
   /// The range of `e`, both ends included.
   ir::Interval range(const ir::Expr& e) const;
-  /// What it is in a launch that costs are reckoned for.
+  /// The value of `e` in the launch for which costs are computed.
   int64_t typical(const ir::Expr& e) const;
 
-  /// A call of device function maco::ops::<function>, which is held against what compiler/functions
-  /// says of it. Operands in the order in which the function numbers them.
+  /// Makes a call of device function maco::ops::<function>, and checks it against
+  /// compiler/functions. Operands come in the order in which the function numbers them.
   ir::CallId call(std::string function, std::vector<ir::Param> params,
                   std::vector<ir::BufferId> operands, std::vector<ir::Load> loads = {});
-  /// What each of the call's tasks moves, by the places of its accesses: collectives are proved
-  /// right by following these.
+  /// Declares what each of the call's tasks moves, by indices into its accesses. The verifier
+  /// proves collectives by following these transfers.
   void moves(ir::CallId call, std::vector<ir::Transfer> transfers) {
     program_[call].transfers = std::move(transfers);
   }
-  /// Throws TooManyTasks if the op, which will make so many tasks at least, would make too many.
-  /// To be asked before anything is made for each of them.
+  /// Throws TooManyTasks if `tasks` more tasks, the least that the op will make, would be too many.
+  /// Called before anything is made for each of them.
   void room_for(int64_t tasks) const;
-  /// The op is about to make `tasks` tasks more than it announced so far. Rules announce what they
-  /// make before they make it, so that too many are refused at once.
+  /// Announces that the op will make `tasks` more tasks than announced so far. Rules announce tasks
+  /// before they make them, so that too many are refused at once.
   void announce(int64_t tasks);
-  /// The same, of an op that makes these and no others.
+  /// The same, for an op that makes these tasks and no others.
   void announce_all(int64_t tasks);
-  /// Tells announce_all to end the rule. `before`: tasks that the Program has besides its own.
+  /// Makes announce_all end the rule. `before`: tasks that the Program has besides the op's.
   void only_count(size_t before);
   size_t announced() const { return announced_; }
 
-  /// A task of `call`. Role defaults to compute. Overlap, phases and priority of the op are added
-  /// by the tile pass.
+  /// Makes a task of `call`. The tile pass adds overlap, phases and priority of the op.
   ir::TaskId task(ir::CallId call, uint32_t tile, std::vector<ir::Access> accesses,
                   ir::Role role = ir::Role::Compute, uint64_t ranks = ~uint64_t{0});
-  /// A buffer of the op's own: Temp (private) or Slot (peers write).
+  /// Makes a buffer for the op: a Temp (private) or a Slot (peers write it).
   ir::BufferId buffer(std::string suffix, ir::BufferKind kind, ir::DType dtype, int64_t rows,
                       int64_t cols, int64_t rotation = 1, bool packets = false);
-  /// A temporary of the op's own with `cols` elements for each row, of which there are `rows` at
-  /// launch and up to `max_rows`.
+  /// Makes a temporary for the op with `cols` elements a row. It has `rows` rows at launch, and at
+  /// most `max_rows`.
   ir::BufferId rows_buffer(std::string suffix, ir::DType dtype, ir::Expr rows, int64_t max_rows,
                            int64_t cols);
-  /// The task signals / waits across ranks. `wait` also orders packets (EventKind::Packet).
+  /// Makes an event by which tasks signal or wait across ranks; `wait` also orders packets
+  /// (EventKind::Packet).
   ir::EventId event(std::string suffix, ir::EventKind kind);
-  /// What the op's calls deliver together, from its first operand to its first result; the verifier
-  /// proves it.
+  /// Declares what the op's calls deliver together, from its first operand to its first result; the
+  /// verifier proves it.
   void promise(ir::CollectiveKind kind, ir::Reduction reduce = ir::Reduction::Sum,
                int64_t peer = 0);
-  /// What the op, a recv, gets on the ranks that take part, and on others.
+  /// Declares what the op, a recv, gets on the ranks that take part, and on others.
   void promise_message(const Message& message);
   void promise_zeros(uint64_t ranks);
   void signal(ir::TaskId task, ir::EventId event, ir::RankRef to);
   void wait(ir::TaskId task, ir::EventId event, ir::RankRef from, uint32_t lag = 0);
 
-  /// Reports that the op can't be compiled so.
+  /// Reports why the op can't be compiled.
   void error(std::string message);
   void error_at(ir::Loc loc, std::string message);
 

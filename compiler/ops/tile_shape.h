@@ -1,4 +1,4 @@
-// How large the tiles of ops are that only stream through memory.
+// Tile sizes for ops that only stream through memory.
 #pragma once
 
 #include <cstdint>
@@ -10,18 +10,18 @@
 
 namespace maco::ops {
 
-/// Elements a tile should have for `total` elements on `sms` SMs: one tile an SM where that makes
-/// tiles of 2K to 16K elements, fewer where tiles would be smaller, more (but not above four an SM)
-/// where they would be larger.
+/// How many elements a tile should have for `total` elements on `sms` SMs. One tile for each SM if
+/// tiles then have 2K to 16K elements; fewer tiles if they would be smaller; more (at most four for
+/// each SM) if they would be larger.
 int64_t tile_elements(int64_t total, int32_t sms);
 
 struct TileShape {
   int64_t bm = 1,
           bn = 1;  // bn: the whole width, or a multiple of 8; bm: all rows, or a multiple of 8
 };
-/// Blocks of about `elements` elements. At most 64 rows high while that leaves them 64 columns
-/// wide: few rows at launch (dims) then still make many tiles, and a block meets few tiles of the
-/// matmul that made it.
+/// Blocks of about `elements` elements. They are at most 64 rows high if that leaves them 64
+/// columns wide. So a launch with few rows (dims) still has many tiles, and a block meets few tiles
+/// of the matmul that made it.
 TileShape tile_matrix(int64_t rows, int64_t cols, int64_t elements);
 
 /// The cut of an op whose tasks are such blocks of its result.
@@ -31,8 +31,8 @@ Cut choose_block(const TileContext& context);
 std::string refuse_block(const TileContext& context, const Cut& cut);
 TileShape block_of(const Cut& cut);
 
-/// How many elements of the widest vectors (at most 8, at most 16 bytes of the smallest of `types`)
-/// every multiple of `extents` allows: a power of two dividing all of them.
+/// How many elements the widest usable vectors have: a power of two that divides all `multiples`,
+/// at most 8, and at most 16 bytes of the smallest of `types`.
 int64_t vector_width(const std::vector<ir::DType>& types, const std::vector<int64_t>& multiples);
 
 }  // namespace maco::ops

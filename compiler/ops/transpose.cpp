@@ -10,7 +10,7 @@ namespace maco::ops {
 
 namespace {
 
-// The permutation, or nothing if `perm` is none of `rank` axes.
+// The permutation; nothing if `perm` isn't a permutation of `rank` axes.
 std::optional<std::vector<size_t>> permutation(const ir::Graph& graph, const ir::Op& op,
                                                size_t rank) {
   std::vector<size_t> perm;

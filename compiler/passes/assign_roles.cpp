@@ -1,8 +1,8 @@
 // assign_roles.cpp: turns `sm_roles` into ranges of SMs. Counts and ranges are obeyed exactly or
-// refused; auto gives communication the few SMs that saturate the links, and none where nothing
-// communicates, or nothing but what products send, or little beside products: that is done by SMs
-// that compute. Where all collectives leave the kernel, one SM hands them over, and the others are
-// left to the library.
+// refused. With `auto`, communication gets the few SMs that saturate the links. It gets none if
+// nothing communicates, only pushed collectives do, or matmuls far outweigh the rest: SMs that
+// compute then communicate too. If all collectives leave the kernel, one SM hands them over, and
+// the others are left to the library.
 
 #include <fmt/format.h>
 
@@ -23,14 +23,15 @@ ir::Loc roles_loc(const ir::Graph& graph) {
   return it == graph.key_loc.end() ? graph.loc : it->second;
 }
 
-// Is there something for SMs that communicate?
+// Whether SMs that communicate would have work.
 bool communicates(const ir::Graph& graph) {
   return std::any_of(graph.ops.begin(), graph.ops.end(), [](const ir::Op& op) {
     return ops::find_op(op.kind)->collective && !ops::is_pushed(op);
   });
 }
-// Of tensors that travel as stores a task waits for memory most of its time, so that twice as many
-// SMs have to be at it where others compute (docs/benchmarks/logs/product-allreduce-h100-x2.txt).
+// Whether large tensors travel as stores. Their tasks wait for memory most of the time, so that
+// twice as many SMs are needed if other SMs compute
+// (docs/benchmarks/logs/product-allreduce-h100-x2.txt).
 bool communicates_much(const ir::Graph& graph) {
   constexpr int64_t kMuch = 512 * 1024;  // bytes
   return std::any_of(graph.ops.begin(), graph.ops.end(), [&](const ir::Op& op) {
@@ -58,7 +59,7 @@ std::vector<ir::RoleRange> ranges_of(int64_t compute, int64_t comm) {
   return r;
 }
 
-// "board 'h200' has 132", or how many of them a rank may use.
+// "board 'h200' has 132", or how many SMs a rank may use.
 std::string available(const PassContext& context) {
   if (context.available_sms == context.machine.sms)
     return fmt::format("board '{}' has {}", context.machine.board, context.machine.sms);
@@ -134,7 +135,7 @@ bool assign_roles(ir::Graph& graph, PassContext& context) {
     const int64_t compute = counts->compute.value_or(
         std::max<int64_t>(0, sms - counts->comm.value_or(needs_comm ? usual : 0)));
     int64_t comm = counts->comm.value_or(needs_comm ? std::min(usual, sms - compute) : 0);
-    // An odd number of SMs has no mates.
+    // With an odd number of SMs one has no mate.
     if (!counts->comm && comm > 0 && (compute + comm) % 2 != 0 && compute + comm < sms) ++comm;
     if (compute + comm > sms) {
       d.error(roles_loc(graph), fmt::format("'sm_roles' asks for {} + {} SMs, but {}", compute,

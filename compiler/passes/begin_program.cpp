@@ -31,7 +31,7 @@ ir::Buffer buffer_of(const ir::Graph& graph, const ir::Tensor& t) {
       rows = ir::canonical(rows * t.shape[a]);
   const auto range = ir::bounds(rows, [&](std::string_view n) { return graph.range_of(n); });
   MACO_CHECK(range, rows.str());
-  // A dim may have but one value.
+  // A dim may have only one value.
   b.rows = range->lo == range->hi ? ir::Expr(range->hi) : rows;
   b.max_rows = range->hi;
   const ir::Expr& last = t.shape.back();
@@ -39,7 +39,7 @@ ir::Buffer buffer_of(const ir::Graph& graph, const ir::Tensor& t) {
   return b;
 }
 
-/// Tensors in the order in which the graph's text has them, whatever passes did to it.
+/// Tensors in the order in which the graph's text has them, whatever passes did to the graph.
 std::vector<ir::TensorId> in_order(const ir::Graph& graph) {
   std::vector<ir::TensorId> list;
   std::vector<bool> defined(graph.tensors.size(), false), listed(graph.tensors.size(), false);
@@ -59,7 +59,7 @@ std::vector<ir::TensorId> in_order(const ir::Graph& graph) {
 void set_roles(const ir::Graph& graph, ir::Program& program) {
   const auto* roles =
       std::get_if<std::vector<ir::RoleRange>>(&std::get<ir::Roles>(graph.sm_roles.value));
-  if (!roles) return;  // they aren't chosen yet
+  if (!roles) return;  // roles aren't chosen yet
   for (const ir::RoleRange& r : *roles) {
     if (r.begin >= r.end) continue;
     ir::CtaRange range;

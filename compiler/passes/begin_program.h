@@ -1,4 +1,4 @@
-// What stands in a Program before its first task.
+// The part of a Program that exists before its first task.
 #pragma once
 
 #include <vector>
@@ -7,8 +7,8 @@
 
 namespace maco::passes {
 
-/// Makes `program` one with the graph's tensors, roles (if they are ranges) and no tasks. Returns
-/// which buffer each tensor is.
+/// Makes `program` a Program with the graph's tensors, roles (if they are ranges) and no tasks.
+/// Returns the buffer of each tensor.
 std::vector<ir::BufferId> begin_program(const ir::Graph& graph, ir::Program& program,
                                         const PassContext& context);
 

@@ -48,8 +48,8 @@ class Run {
 
  private:
   struct Set {
-    size_t missing = 0;           // tasks of it that haven't ended
-    std::vector<size_t> waiting;  // tasks
+    size_t missing = 0;           // how many of its tasks haven't ended
+    std::vector<size_t> waiting;  // tasks that wait for it
   };
 
   size_t add_set(const std::vector<TaskId>& tasks) {
@@ -69,7 +69,7 @@ class Run {
       for (uint32_t set : found.of(ir::id_of<TaskId>(t)))
         if (sets_[set].missing > 0) wait(t, set);
   }
-  // Task::after: the calls that it names come earlier in the list of tasks.
+  // Task::after: the named calls come earlier in the list of tasks.
   void on_calls() {
     std::vector<std::vector<TaskId>> tasks(p_.calls.size());
     for (size_t t = 0; t < p_.tasks.size(); ++t)
@@ -99,7 +99,7 @@ class Run {
   void make_ready(size_t t) {
     ready_[demands_[t].home].insert({-static_cast<int>(p_.tasks[t].priority), t});
   }
-  // Each free SM takes a ready task.
+  // Each idle SM takes a ready task.
   void start() {
     for (auto at = idle_.begin(); at != idle_.end();) {
       const int32_t sm = at->second;
@@ -134,8 +134,8 @@ class Run {
   std::vector<std::vector<size_t>> homes_of_;  // by SM
   std::vector<std::set<Key>> ready_;           // by home
   std::vector<Set> sets_;
-  std::vector<size_t> missing_;               // by task: sets that haven't ended
-  std::vector<std::vector<size_t>> sets_of_;  // by task: those that it is in
+  std::vector<size_t> missing_;               // by task: how many of its sets haven't ended
+  std::vector<std::vector<size_t>> sets_of_;  // by task: the sets that contain it
   double now_ = 0;
   std::set<std::pair<double, int32_t>> idle_;  // since when, and the SM
   std::priority_queue<Ending, std::vector<Ending>, std::greater<>> running_;

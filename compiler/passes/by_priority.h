@@ -1,4 +1,4 @@
-// The order of tasks where some have priority.
+// The order of tasks if some have priority.
 #pragma once
 
 #include <cstdint>
@@ -8,20 +8,20 @@
 
 namespace maco::passes {
 
-/// What running a task takes.
+/// What a task needs to run.
 struct Demand {
   double microseconds = 0;
-  uint32_t home = 0;  // which list of SMs may run it
+  uint32_t home = 0;  // the list of SMs that may run it
 };
 struct Turn {
   ir::TaskId task{};
   int32_t sm = 0;
 };
 
-/// Simulates a planned Program: a free SM takes, of the tasks that are ready and may run there, the
-/// one of the highest priority, and of those the first in Program order. A task is ready when all
-/// that it depends on, on its rank or by a peer's signal, has ended. Returns the tasks in the order
-/// in which they start, so that every dependency points forward.
+/// Simulates a planned Program. A free SM takes a ready task that may run there: of the highest
+/// priority, and then the first in Program order. A task is ready when all tasks on which it
+/// depends, on its rank or through a peer's signal, have ended. Returns the tasks in the order in
+/// which they start, so that every dependency points forward.
 std::vector<Turn> by_priority(const ir::Program& program, const std::vector<Demand>& demands,
                               const std::vector<std::vector<int32_t>>& homes);
 

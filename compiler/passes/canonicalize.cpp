@@ -1,11 +1,12 @@
-// canonicalize.cpp: one spelling for each meaning; drops what nothing uses.
+// canonicalize.cpp: gives each meaning one spelling, and drops what nothing uses.
 //
-// - A collective of a world of one is a copy, and so is what its only rank sends to itself.
-// - An op that reads the state it writes gets its result in a temporary and a copy behind it: a
-//   tile must not read what another tile of the same op has written already. Elementwise ops, whose
-//   tiles read just what they write, and kv_append, which doesn't read its cache, work in place.
-// - So does a collective that delivers into a state that other ops write.
-// - A copy that no constraint concerns is left out where its operand can stand for it, or where the
+// - A collective in a world of one becomes a copy; so does a message that its only rank sends to
+//   itself.
+// - An op that reads the state that it writes gets its result in a temporary, and a copy behind it:
+//   a tile must not read what another tile of the same op has written. Elementwise ops, whose tiles
+//   read just what they write, and kv_append, which doesn't read its cache, work in place.
+// - Likewise a collective that delivers into a state that other ops write.
+// - A copy that no constraint concerns is left out if its operand can replace its result, or if the
 //   op that makes its operand can write the declared output itself.
 // - Ops whose results nothing uses are left out, with a warning.
 #include <fmt/format.h>
@@ -17,6 +18,7 @@
 #include "compiler/ops/attrs.h"
 #include "compiler/ops/collectives/messages.h"
 #include "compiler/ops/elementwise.h"
+#include "compiler/ops/movement.h"
 #include "compiler/passes/graph_edit.h"
 #include "compiler/passes/passes.h"
 #include "ir/check.h"
@@ -39,9 +41,9 @@ bool is_lone_collective(const ir::Graph& graph, const Op& op) {
 }
 
 void become_copy(const ir::Graph& graph, Op& op) {
-  op.kind = "copy";
+  op.kind = ops::kCopy;
   op.attrs.clear();
-  // The graph's constraints on collectives still apply to it.
+  // The graph's constraints on collectives still apply to the copy.
   const bool alone = op.overlap.value_or(graph.overlap) == ir::Overlap::None;
   if (alone) op.overlap = ir::Overlap::None;
   if (alone || op.overlap_group) op.attrs["collective"] = {true, op.loc};
@@ -52,16 +54,17 @@ void copy_lone_collectives(ir::Graph& graph) {
     if (is_lone_collective(graph, op)) become_copy(graph, op);
 }
 
-// What the only rank sends to itself is a copy at each end, so that it has the value it was sent
-// with; where it is received before it is sent, slots keep it.
+// What the only rank sends to itself becomes a copy at each end, so that the receiver gets the
+// value at the time of sending. If the receive comes before the send, slots keep the value.
 void copy_lone_messages(ir::Graph& graph) {
   if (graph.world != 1) return;
-  ir::Diagnostics unheard;  // checked when the graph was built
+  ir::Diagnostics unheard;  // errors were reported when the graph was built
   const ops::Messages messages = ops::Messages::match(graph, unheard);
   if (messages.all().empty()) return;
   FreshNames names(graph);
-  // Their names count ops of their kind, which become fewer.
-  for (Op& op : graph.ops) op.named = op.named || op.kind == "send";
+  // The ops' names count ops of their kind, which become fewer.
+  for (Op& op : graph.ops)
+    op.named = op.named || ops::find_op(op.kind)->message == ops::MessageEnd::Send;
   for (const ops::Message& m : messages.all()) {
     if (m.recv < m.send) continue;
     Op &send = graph[m.send], &recv = graph[m.recv];
@@ -76,13 +79,13 @@ void copy_lone_messages(ir::Graph& graph) {
   }
 }
 
-// May op write output `o` although it reads the same state?
+// Whether op may write output `o` although it reads the same state.
 bool works_in_place(const ir::Graph& graph, const Op& op, TensorId o) {
   if (ops::is_elementwise(op.kind)) {
     const auto full = [&](TensorId t) { return t != o || graph[t].shape == graph[op.in[0]].shape; };
     return std::all_of(op.in.begin(), op.in.end(), full);
   }
-  // An epilogue reads each element where it writes it; the factors are read by all tiles.
+  // An epilogue reads each element where it writes it; all tiles read the factors.
   if (const auto epilogue = op.attrs.find("epilogue"); epilogue != op.attrs.end()) {
     std::string error;
     const auto body = ir::parse_body(std::get<std::string>(epilogue->second.value), error);
@@ -91,7 +94,8 @@ bool works_in_place(const ir::Graph& graph, const Op& op, TensorId o) {
     const auto own = op.in.end() - std::max(0, body->operands() - sums);
     return std::find(op.in.begin(), own, o) == own;
   }
-  return op.kind == "cuda" || (op.kind == "kv_append" && op.in[0] == o && op.in[1] != o);
+  const ops::OpDef* def = ops::find_op(op.kind);
+  return def->in_place && def->in_place(op, o);
 }
 
 bool overwrites_what_it_reads(const ir::Graph& graph, const Op& op, TensorId o) {
@@ -124,15 +128,15 @@ void separate_states(ir::Graph& graph) {
   };
   if (std::none_of(graph.ops.begin(), graph.ops.end(), overwrites)) return;
   FreshNames names(graph);
-  std::vector<Op> ops;  // as they become
+  std::vector<Op> ops;  // the new list of ops
   for (Op& op : graph.ops) {
     std::vector<Op> behind;
     for (size_t n = 0; n < op.out.size(); ++n) {
       const TensorId state = op.out[n];
       if (!needs_a_temporary(graph, op, state, writers)) continue;
 
-      // kv_append can't write anywhere else: there it is x that is copied.
-      const bool appends = op.kind == "kv_append";
+      // What can't write anywhere else has a copy of what it writes.
+      const bool writes_part = ops::find_op(op.kind)->writes_part;
       ir::Tensor value;
       value.name = names.tensor(graph[state].name + ".value");
       value.dtype = graph[state].dtype;
@@ -142,7 +146,7 @@ void separate_states(ir::Graph& graph) {
       graph.tensors.push_back(value);
 
       Op copy;
-      copy.kind = "copy";
+      copy.kind = ops::kCopy;
       copy.after = op.after;
       copy.phase = op.phase;
       copy.overlap_group = op.overlap_group;
@@ -151,13 +155,13 @@ void separate_states(ir::Graph& graph) {
       copy.in_loc = {op.loc};
       copy.out_loc = op.out_loc;
       const std::string name = op.name, other = names.op(op.name + ".value");
-      if (appends) {
+      if (writes_part) {
         copy.in = {state};
         copy.out = {temp};
         copy.name = other;
         op.in[1] = temp;
       } else {
-        // The copy ends last, so that it keeps the name that others may wait for.
+        // The copy ends last; it keeps the name, for which others may wait.
         copy.in = {temp};
         copy.out = {state};
         copy.name = name;
@@ -166,16 +170,16 @@ void separate_states(ir::Graph& graph) {
         op.named = true;
         op.out[n] = temp;
         if (op.out.size() == 1 && !op.dtype) op.dtype = value.dtype;
-        // The declared shape is that of an op without operands.
+        // An op without operands takes its shape from the declaration.
         if (op.in.empty()) op.attrs.try_emplace("shape", ir::Attr{value.shape, op.loc});
       }
       copy.named = true;
       join_places(graph, name, other);
-      (appends ? ops : behind).push_back(std::move(copy));
-      if (appends) break;
+      (writes_part ? ops : behind).push_back(std::move(copy));
+      if (writes_part) break;
     }
     ops.push_back(std::move(op));
-    // The copy of the last state stands first.
+    // The copy of the last state comes first.
     ops.insert(ops.end(), std::make_move_iterator(behind.rbegin()),
                std::make_move_iterator(behind.rend()));
   }
@@ -183,12 +187,12 @@ void separate_states(ir::Graph& graph) {
 }
 
 bool is_identity(const ir::Graph& graph, const Op& op) {
-  return (op.kind == "copy" || op.kind == "cast") &&
-         graph[op.in[0]].dtype == graph[op.out[0]].dtype &&
+  return ops::find_op(op.kind)->converts && graph[op.in[0]].dtype == graph[op.out[0]].dtype &&
          graph[op.in[0]].shape == graph[op.out[0]].shape;
 }
 
-// Who reads and writes each tensor, kept up while ops go and operands are replaced.
+// The readers and writers of each tensor, kept up to date while ops are removed and operands are
+// replaced.
 class Uses {
  public:
   explicit Uses(ir::Graph& graph)
@@ -203,19 +207,19 @@ class Uses {
   bool written_after(size_t i, TensorId t) const {
     return !writers_[index(t)].empty() && writers_[index(t)].back() > i;
   }
-  /// Is it an operand of an op that names its operands in its attributes, too?
+  /// Is it of an op whose attributes name it, too?
   bool is_named(TensorId t) const {
     for (const auto* list : {&readers_[index(t)], &writers_[index(t)]})
       for (const size_t i : *list)
-        if (graph_.ops[i].kind == "cuda") return true;
+        if (ops::find_op(graph_.ops[i].kind)->names_tensors) return true;
     return false;
   }
-  /// How many operands of ops that are still there it is.
+  /// How many operands of the remaining ops the tensor is.
   size_t reads(TensorId t) const { return reads_[index(t)]; }
   void drop(size_t i) {
     for (TensorId t : graph_.ops[i].in) --reads_[index(t)];
   }
-  /// Whoever reads `from` reads `to` from now on.
+  /// Makes all readers of `from` read `to`.
   void replace_reads(TensorId from, TensorId to) {
     auto &old = readers_[index(from)], &now = readers_[index(to)];
     for (size_t i : old) {
@@ -226,7 +230,7 @@ class Uses {
     old.clear();
     reads_[index(to)] += std::exchange(reads_[index(from)], 0);
   }
-  /// Those before op `i` that write `from`, which is no state, write `to` instead.
+  /// Makes the ops before op `i` that write `from`, which is no state, write `to`.
   void replace_writes(TensorId from, TensorId to, size_t i) {
     for (size_t w : writers_[index(from)]) {
       if (w >= i) continue;

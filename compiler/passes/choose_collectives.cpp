@@ -1,10 +1,10 @@
-// choose_collectives.cpp: an algorithm for each collective whose `algorithm` is auto; an algorithm
-// that the op can't use is refused.
+// choose_collectives.cpp: chooses an algorithm for each collective whose `algorithm` is auto, and
+// refuses an algorithm that the op can't use.
 //
-// `auto` takes the one that needs the least time by the cost of each (ops/collectives): one-shot
-// sends everything to everybody in one hop, two-shot less in two. It takes none that rounds
-// otherwise than the reference does. A sum that two-shot leaves to the product of its operand takes
-// that. Where the graph limits symmetric memory, collectives that are `auto` take algorithms that
+// `auto` takes the algorithm with the least time by their cost models (ops/collectives): one-shot
+// sends everything to all in one hop, two-shot sends less in two hops. It takes none that rounds
+// differently from the reference. It takes two-shot for a sum that the pushing matmul can then add
+// up itself. If the graph limits symmetric memory, collectives with `auto` take algorithms that
 // need less until all fits, the largest savings first.
 
 #include <fmt/format.h>
@@ -25,7 +25,7 @@ namespace maco::passes {
 
 namespace {
 
-// The op's `algorithm`; nothing if there is nothing to choose.
+// The op's `algorithm`; nothing if there is no choice.
 std::optional<std::string> algorithm_of(const ir::Op& op) {
   if (!ops::find_op(op.kind)->collective) return std::nullopt;
   const auto it = op.attrs.find("algorithm");
@@ -34,7 +34,7 @@ std::optional<std::string> algorithm_of(const ir::Op& op) {
   return word;
 }
 
-// Why the op can't use the algorithm; empty if it can, and for 'auto'.
+// Why the op can't use the algorithm; "" if it can, and for 'auto'.
 std::string refusal(const ir::Graph& graph, const ir::Op& op, const std::string& algorithm) {
   const std::vector<std::string> known = ops::algorithm_words(op.kind);
   if (graph.find_algorithm(algorithm) && ops::takes_user_algorithms(op.kind)) return "";
@@ -49,7 +49,7 @@ std::string refusal(const ir::Graph& graph, const ir::Op& op, const std::string&
                      op.kind, others);
 }
 
-// What its author wrote does what the collective has to, in every run.
+// Checks that a user's algorithm does what the collective has to, in every run.
 bool check_user_algorithm(const ir::Graph& graph, const ir::Op& op, const ir::UserAlgorithm& own,
                           PassContext& context) {
   std::optional<ops::ChunkFault> fault;
@@ -75,7 +75,7 @@ bool check_user_algorithm(const ir::Graph& graph, const ir::Op& op, const ir::Us
   return true;
 }
 
-// The fastest by the cost model; of equals the first.
+// The fastest algorithm by the cost model; of equals the first.
 std::string choose(const ir::Graph& graph, const ir::Op& op, const cost::Machine& machine) {
   const ir::Tensor& x = graph[op.in[0]];
   const auto bytes = static_cast<double>(ir::max_elements(graph, x.shape) * ir::size_of(x.dtype));
@@ -92,8 +92,8 @@ std::string choose(const ir::Graph& graph, const ir::Op& op, const cost::Machine
   return best;
 }
 
-// Two-shot instead of one-shot where a product that sends its tiles then adds them up, too: the
-// same bits, and no task behind it that reads all ranks' tensors.
+// Takes two-shot instead of one-shot where a matmul that pushes its tiles then also adds them up:
+// the bits are the same, and no task behind it has to read all ranks' tensors.
 void leave_sums_to_products(ir::Graph& graph, const std::vector<ir::OpId>& free,
                             PassContext& context) {
   ir::Program program;

@@ -1,9 +1,9 @@
-// choose_tiles.cpp: how each op is cut into tasks, as attributes of the op: `method`, where there
-// are several ways to compute it, and `tile`, the extents of a task.
+// choose_tiles.cpp: writes how each op is cut into tasks as attributes of the op: `method`, if
+// there are several ways to compute it, and `tile`, the extents of a task.
 //
-// What the graph says already stays as it is, or is refused; the rest is what the op's own rule
-// finds best by the cost model (compiler/ops), of no more rows than a microbatch has. The report
-// names ops for which another dtype or another shape would have a far quicker method.
+// What the graph says stays as it is, or is refused. The rest is what the op's own rule finds best
+// by the cost model (compiler/ops), for at most as many rows as a microbatch has. The report names
+// ops for which another dtype or shape would have a far faster method.
 
 #include "compiler/ops/op.h"
 #include "compiler/ops/tile.h"

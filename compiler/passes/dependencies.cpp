@@ -1,8 +1,9 @@
-// Found call by call: where the tasks of a call touch a buffer is one Footprint, and what a task
-// depends on is a range of cells of each earlier footprint that shares bytes with its own. Tasks
-// that have the same range share one set. Calls whose tasks stand among each other in the Program,
-// as those of a collective do, are looked at task by task. Many of them, as in a pipeline, are
-// sorted first, one call after the other; where that doesn't hold, they are looked at likewise.
+// Dependencies are found call by call. The places where the tasks of a call touch a buffer are one
+// Footprint. A task depends on a range of cells of each earlier footprint that shares bytes with
+// its own; tasks with the same range share one set. Calls whose tasks alternate in the Program, as
+// those of a collective do, are compared task by task. If many calls alternate, as in a pipeline,
+// the tasks are first sorted call by call; where that order isn't valid, they are compared task by
+// task.
 
 #include "compiler/passes/dependencies.h"
 
@@ -96,8 +97,8 @@ class Finder {
  private:
   struct CallTasks {
     std::vector<TaskId> tasks;
-    bool partial = false;                // some don't run on all ranks
-    std::map<uint64_t, uint32_t> whole;  // by ranks: the set of those that run on one of them
+    bool partial = false;                // whether some tasks don't run on all ranks
+    std::map<uint64_t, uint32_t> whole;  // by ranks: the set of the tasks that run on one of them
     TaskId first() const { return tasks.front(); }
     TaskId last() const { return tasks.back(); }
   };
@@ -108,17 +109,17 @@ class Finder {
     Footprint where;
     std::map<std::pair<Footprint::Range, uint64_t>, uint32_t> sets;  // by cells and ranks
   };
-  // Earlier footprints that share bytes with one of the block's.
+  // An earlier footprint that shares bytes with one of the block's.
   struct Earlier {
     uint32_t touched;
-    uint32_t unit = 1;  // cells that are asked for together
+    uint32_t unit = 1;  // cells are asked for in multiples of so many
     size_t budget;      // tasks that further sets may have until `unit` doubles
   };
   struct Before {
-    std::vector<Earlier> ended;  // their calls' last tasks come before this call's first
+    std::vector<Earlier> ended;  // whose calls' last tasks come before this call's first
     std::vector<uint32_t> amid;
   };
-  // The set that a task needs of a call.
+  // The set of a call's tasks that a task needs.
   struct Part {
     CallId call{};
     uint32_t set = 0;
@@ -134,7 +135,7 @@ class Finder {
     }
   }
 
-  // Temporaries lie in the arena, and each other buffer at addresses of its own behind it.
+  // Temporaries are placed in the arena, and each other buffer at addresses of its own behind it.
   void place_buffers() {
     written_.assign(p_.buffers.size(), false);
     for (const ir::Task& t : p_.tasks)
@@ -153,8 +154,8 @@ class Finder {
   }
   uint64_t ranks(TaskId t) const { return p_[t].ranks & all_; }
 
-  // A block is calls, in the order of their first tasks, whose tasks stand among each other, and
-  // the calls of one op. Its tasks follow one another in the Program.
+  // A block is a range of calls, in the order of their first tasks: calls whose tasks alternate,
+  // and the calls of one op. A block's tasks follow one another in the Program.
   size_t end_of_block(size_t begin) const {
     TaskId last = calls_[index(order_[begin])].last();
     size_t end = begin + 1;
@@ -255,7 +256,7 @@ class Finder {
       }
     }
   }
-  // Of `tasks` those that run on a rank that runs `t`, and come before it.
+  // The set of those `tasks` that run on a rank on which `t` runs, and that come before `t`.
   uint32_t set_of(const std::vector<TaskId>& tasks, TaskId t) {
     std::vector<TaskId> members;
     for (TaskId other : tasks)
@@ -269,7 +270,7 @@ class Finder {
     for (size_t k = 0; k < mine.where.classes(); ++k) {
       const Box& box = mine.where.box(k);
       const auto [begin, end] = mine.where.tasks(k);
-      uint64_t who = 0;  // whom `parts` are for
+      uint64_t who = 0;  // the ranks for which `parts` are
       for (const TaskId* t = begin; t != end; ++t) {
         if (ranks(*t) == 0) continue;
         if (who != ranks(*t)) {
@@ -287,7 +288,7 @@ class Finder {
     }
   }
 
-  // What a task that touches `box` needs of a footprint whose tasks all come before it.
+  // The set that a task that touches `box` needs of a footprint whose tasks all come before it.
   std::optional<uint32_t> ended_set(const Footprint& mine, const Box& box, TaskId t, Earlier& e) {
     Touched& other = *touched_[e.touched];
     if (box.moves() || other.where.moves() || (box.from >= 0 && other.where.begins_at_value()))
@@ -304,7 +305,8 @@ class Finder {
         std::copy_if(begin, end, std::back_inserter(members),
                      [&](TaskId m) { return (ranks(m) & who) != 0; });
       });
-      // Ranges that overlap much are widened, so that the sets together don't outgrow the tasks.
+      // Ranges that overlap much are widened, so that there are not more entries in the sets than
+      // tasks.
       if (members.size() > e.budget) {
         e.unit *= 2;
         e.budget = 16 * (calls_[index(other.call)].tasks.size() + members.size());
@@ -317,7 +319,7 @@ class Finder {
     return it->second;
   }
 
-  // Of a footprint, those that come before the task and touch the same bytes on a rank.
+  // The set of a footprint's tasks that come before the task and touch the same bytes on a rank.
   std::optional<uint32_t> exact_set(const Footprint& mine, const Box& box, TaskId t,
                                     const Touched& other) {
     const Footprint::Range range = other.where.cells({on_all_ranks(box, p_.world), mine.address()});
@@ -357,7 +359,7 @@ class Finder {
     if (!sets_[part.set].empty()) parts_[index(t) - first_task_].push_back(part);
   }
 
-  // The sets that a task needs, one a call where that isn't too large; latest first.
+  // Adds the sets that a task needs, one for each call if that isn't too large; latest first.
   void add_sets(std::vector<Part>& parts) {
     std::sort(parts.begin(), parts.end());
     parts.erase(std::unique(parts.begin(), parts.end()), parts.end());
@@ -374,10 +376,10 @@ class Finder {
     found_.on.insert(found_.on.end(), sets.begin(), sets.end());
   }
 
-  // Whether boxes, with the ranks that write them, are all of a buffer on each rank.
+  // Whether the boxes, with the ranks that write them, cover all of a buffer on each rank.
   bool fills(const std::map<Box, uint64_t>& written, int64_t buffer_bytes) const {
     int64_t bytes = 0;
-    bool alike = true;  // on all ranks
+    bool alike = true;  // whether all ranks write the same boxes
     for (const auto& [box, who] : written) {
       bytes += (box.r1 - box.r0) * (box.c1 - box.c0) * std::popcount(who);
       alike = alike && who == all_ && !box.moves();
@@ -396,8 +398,8 @@ class Finder {
     return true;
   }
 
-  // What the block overwrote nobody need look at again: whoever touches such bytes later comes
-  // after the block's task that may have written them, which comes after what was there.
+  // Forgets what the block overwrote. Whoever touches such bytes later comes after the block's task
+  // that wrote them, and so after what was there before.
   void forget(uint32_t first) {
     std::map<ir::BufferId, std::map<Box, uint64_t>> boxes;  // and the ranks that write them
     std::map<ir::BufferId, bool> whole;
@@ -413,7 +415,8 @@ class Finder {
         if (who == all_ && !box.moves() && box.from < 0 && box.c0 == 0 && box.c1 == box.pitch &&
             box.r0 == 0 && box.end() >= buffer.bytes())
           whole[where.buffer()] = true;
-        // What a call only may write doesn't count, nor what lies elsewhere in each launch.
+        // This leaves out boxes that a call may leave unwritten, and boxes whose place depends on
+        // the launch.
         if (where.kind() == ir::AccessKind::Write && box.step == box.last_step)
           boxes[where.buffer()][box] |= who;
       }
@@ -427,22 +430,22 @@ class Finder {
   }
 
   const ir::Program& p_;
-  const bool of_events_;  // without packets
-  const uint64_t all_;    // ranks
+  const bool of_events_;  // whether packets are left out
+  const uint64_t all_;    // the set of all ranks
   Dependencies found_;
   Sets sets_;
   std::vector<CallTasks> calls_;
-  std::vector<CallId> order_;  // calls with tasks, by the first
+  std::vector<CallId> order_;  // calls with tasks, by their first task
   std::vector<bool> written_;  // by buffer
   std::vector<int64_t> addresses_;
-  std::vector<std::unique_ptr<Touched>> touched_;  // none where nobody need look at it any more
+  std::vector<std::unique_ptr<Touched>> touched_;  // null if no later task can conflict with it
   LiveBytes live_;
-  // Of the block.
+  // For the current block.
   size_t first_task_ = 0;
   std::vector<std::vector<Part>> parts_;  // by task
 };
 
-// All tasks, sorted call by call wherever more than `most_among` calls stand among each other.
+// All tasks, sorted call by call wherever the tasks of more than `most_among` calls alternate.
 std::vector<TaskId> by_calls(const ir::Program& p, size_t most_among) {
   std::vector<size_t> last(p.calls.size(), 0), number(p.calls.size(), 0);
   for (size_t t = 0; t < p.tasks.size(); ++t) last[index(p.tasks[t].call)] = t;
@@ -467,21 +470,22 @@ std::vector<TaskId> by_calls(const ir::Program& p, size_t most_among) {
   return sorted;
 }
 
-// What is found of the sorted tasks, if each depends on earlier ones of the Program only. Then two
-// that conflict have the same order in both, and the dependencies between them order them in the
-// Program, too. Else nothing.
+// The dependencies of the sorted tasks, if each task depends only on earlier ones of the Program.
+// Two tasks that conflict then have the same order in both lists, so that these dependencies also
+// order them in the Program. Otherwise nothing.
 std::optional<Dependencies> found_by_calls(const ir::Program& p, bool of_events,
                                            size_t most_among) {
   const std::vector<TaskId> sorted = by_calls(p, most_among);
   if (std::is_sorted(sorted.begin(), sorted.end())) return std::nullopt;
   ir::Program other = p;
   std::vector<TaskId> place(sorted.size());  // by task: its number in `other`
-  std::vector<TaskId> last(p.calls.size());  // by call, likewise
+  std::vector<TaskId> last(p.calls.size());  // by call: the number of its last task in `other`
   for (size_t i = 0; i < sorted.size(); ++i) {
     other.tasks[i] = p[sorted[i]];
     last[index(other.tasks[i].call)] = place[index(sorted[i])] = ir::id_of<TaskId>(i);
   }
-  // What a task comes after is told by the order: sorted, it might be behind the task.
+  // Task::after refers to the order of tasks; in the sorted order the named call may stand behind
+  // the task.
   for (size_t i = 0; i < sorted.size(); ++i)
     for (CallId c : other.tasks[i].after)
       if (last[index(c)] >= ir::id_of<TaskId>(i)) return std::nullopt;

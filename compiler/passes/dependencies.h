@@ -13,26 +13,26 @@ namespace maco::passes {
 struct Dependencies {
   /// Sets of tasks of one call, each ascending and kept once.
   std::vector<std::vector<ir::TaskId>> sets;
-  /// The sets that must have ended on a task's rank before it starts, latest first. Whatever a task
-  /// conflicts with earlier in the Program is in one of them, or has ended by the order that these
-  /// give to others.
+  /// The sets that must have ended on a task's rank before it starts, latest first. Every earlier
+  /// task of the Program with which the task conflicts is in one of these sets, or has ended
+  /// because of the sets of other tasks.
   std::span<const uint32_t> of(ir::TaskId task) const {
     const size_t t = ir::index(task);
     return {on.data() + first[t], first[t + 1] - first[t]};
   }
   std::vector<uint32_t> on;
-  std::vector<size_t> first;  // by task, and the end
+  std::vector<size_t> first;  // by task; and the end
 };
 
-/// Tasks of more calls than this that stand among each other are sorted by calls first, which takes
-/// less time, if no task then depends on a later one of the Program.
+/// If the tasks of more calls than this alternate, the tasks are first sorted by calls. That is
+/// faster, and valid if no task then depends on a later one of the Program.
 constexpr size_t kMostAmong = 16;
 
 /// Two tasks depend on each other if they touch the same bytes on a rank, one of them writing, also
-/// where two temporaries share bytes, or if Task::after says so; the later one in Program order
+/// where two temporaries share bytes, or if Task::after says so. The later task in Program order
 /// waits. Slots are left out: the collectives' tile rules order what peers write.
 Dependencies find_dependencies(const ir::Program& program, size_t most_among = kMostAmong);
-/// The same without those on temporaries with packets, whose readers wait for their flags.
+/// The same without dependencies on temporaries with packets, whose readers wait for the flags.
 Dependencies find_dependencies_of_events(const ir::Program& program);
 
 }  // namespace maco::passes

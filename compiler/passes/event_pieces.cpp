@@ -13,16 +13,16 @@ namespace {
 
 using ir::TaskId;
 
-// A set that would fall into more pieces stays whole.
+// A set with more pieces than this stays whole.
 constexpr size_t kMostPieces = 32;
-// Cutting must save so many signals for each wait that it adds.
+// Cutting must save at least this many signals for each wait that it adds.
 constexpr int64_t kSignalsAWait = 4;
-// Each round drops the sets that aren't worth cutting, which leaves the others in fewer pieces.
+// Each round drops the sets that aren't worth cutting, so that the others have fewer pieces.
 // Further rounds change next to nothing.
 constexpr int kRounds = 4;
 
-// A piece is the tasks that are in the same sets, of those that are cut together. Sets that would
-// have too many pieces are cut among themselves.
+// Among sets that are cut together, a piece is the tasks that are in the same sets. Sets with too
+// many pieces are cut among themselves.
 class Cutter {
  public:
   Cutter(const std::vector<std::vector<TaskId>>& sets, const std::vector<int64_t>& uses)
@@ -66,7 +66,7 @@ class Cutter {
   void refine() {
     std::fill(piece_.begin(), piece_.end(), 0);
     count_ = 1;
-    std::vector<uint32_t> part;  // by piece: the part of it that is in the set
+    std::vector<uint32_t> part;  // by piece: the part of the piece that is in the set
     for (uint32_t s : together_) {
       part.assign(count_, kNone);
       for (TaskId t : sets_[s]) {
@@ -88,7 +88,7 @@ class Cutter {
     return pieces;
   }
 
-  // Moves the sets that aren't worth cutting to `left`; true if there were any.
+  // Moves the sets that aren't worth cutting to `left`. Returns whether there were any.
   bool drop(std::vector<uint32_t>& left) {
     std::vector<uint32_t> kept;
     for (uint32_t s : together_) {
@@ -132,7 +132,7 @@ class Cutter {
   size_t first_ = 0;                               // task
   std::vector<uint32_t> piece_;                    // by task, from the first
   uint32_t count_ = 0;                             // of pieces
-  std::vector<uint32_t> seen_;                     // by piece: the stamp of when it was met last
+  std::vector<uint32_t> seen_;                     // by piece: the stamp of its last use
   uint32_t stamp_ = 0;
 };
 
@@ -140,11 +140,12 @@ class Cutter {
 
 namespace {
 
-// Of sets that somebody waits for often, so many are looked for in others.
+// How many of the most awaited sets are looked for in other sets.
 constexpr size_t kMostCommon = 16;
 
-// A set that holds another, which is awaited anyway, is that one and the rest of it: tasks of the
-// other then signal one event for both. By set the other, or none; rests come behind the sets.
+// If a set contains another set that is awaited anyway, it consists of that set and the rest: the
+// tasks of the other set then signal one event for both. For each set: the other set, or none.
+// Rests come behind the sets.
 class Covers {
  public:
   Covers(std::vector<std::vector<TaskId>>& sets, std::vector<int64_t>& uses)
@@ -183,7 +184,7 @@ class Covers {
                      [&](size_t a, size_t b) { return signals(a) > signals(b); });
     common_.resize(std::min(common_.size(), kMostCommon));
   }
-  // The largest of the common sets that is most of set `s`, if it saves enough signals.
+  // The largest of the common sets that makes up most of set `s`, if it saves enough signals.
   size_t largest_within(size_t s) const {
     size_t best = kNone;
     for (size_t c : common_) {
@@ -210,7 +211,7 @@ class Covers {
 EventPieces cut_sets(std::vector<std::vector<TaskId>> sets, std::vector<int64_t> uses) {
   const size_t given = sets.size();
   const Covers covers(sets, uses);
-  std::vector<size_t> cut;  // sets that aren't put together of others
+  std::vector<size_t> cut;  // sets that don't consist of others
   std::vector<std::vector<TaskId>> to_cut;
   std::vector<int64_t> their_uses;
   for (size_t s = 0; s < sets.size(); ++s) {
@@ -222,7 +223,7 @@ EventPieces cut_sets(std::vector<std::vector<TaskId>> sets, std::vector<int64_t>
   EventPieces found = Cutter(to_cut, their_uses).run();
   std::vector<std::vector<uint32_t>> of(sets.size());
   for (size_t i = 0; i < cut.size(); ++i) of[cut[i]] = std::move(found.of[i]);
-  // Those within are smaller, so that this ends.
+  // Contained sets are smaller, so that the recursion ends.
   const auto put_together = [&](const auto& self, size_t s) -> void {
     if (!of[s].empty()) return;
     const size_t within = covers.within(s), rest = covers.rest(s);

@@ -11,7 +11,7 @@ namespace {
 
 int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0 ? 1 : 0); }
 
-// Drops every other edge but the first and the last.
+// Drops every other edge except the first and the last.
 void thin(std::vector<int64_t>& edges) {
   size_t kept = 0;
   for (size_t i = 0; i < edges.size(); ++i)
@@ -68,7 +68,8 @@ Box on_all_ranks(const Box& box, int64_t world) {
 bool are_apart(std::vector<Box> boxes) {
   std::sort(boxes.begin(), boxes.end(),
             [](const Box& a, const Box& b) { return std::tie(a.r0, a.c0) < std::tie(b.r0, b.c0); });
-  // From above: the last box that each column is in, by its first column that is left.
+  // Scans from above: for each column the last box that covers it, stored at the first column that
+  // is left of it.
   struct Last {
     int64_t c1, r1;
   };
@@ -149,7 +150,7 @@ void Footprint::cut(int64_t world) {
     thin(rows_.size() > cols_.size() ? rows_ : cols_);
 }
 
-// Lists the classes of each cell; gives up where that takes more than `most` entries.
+// Lists the classes of each cell. Gives up if that takes more than `most` entries.
 bool Footprint::fill(int64_t world, size_t most) {
   std::vector<Range> ranges;
   size_t entries = 0;

@@ -1,4 +1,5 @@
-// Where the tasks of one call touch one buffer, as an index: which of them touch given bytes.
+// Where the tasks of one call touch one buffer, as an index that finds the tasks that touch given
+// bytes.
 #pragma once
 
 #include <compare>
@@ -10,19 +11,20 @@
 
 namespace maco::passes {
 
-/// The bytes of an access as rows of `pitch` bytes of its buffer: rows [r0, r1), and of each the
-/// bytes [c0, c1).
+/// The bytes of an access, as rows of `pitch` bytes of its buffer: rows [r0, r1), and bytes [c0,
+/// c1) of each row.
 struct Box {
   int64_t pitch = 1;
   int64_t r0 = 0, r1 = 0, c0 = 0, c1 = 0;
-  /// Rows by which r0 and r1 move with the index of the block that it lies in, which is the rank's
-  /// number plus `turn` modulo `world`. The two differ where a block's rows depend on the launch.
+  /// By how many rows r0 (`step`) and r1 (`last_step`) move with the index of the block in which
+  /// the box lies. That index is the rank's number plus `turn`, modulo `world`. The two steps
+  /// differ if a block's rows depend on the launch.
   int64_t step = 0, last_step = 0;
   int64_t turn = 0, world = 1;
-  /// The value that says how many rows a block has, where only the launch knows; -1: none does.
+  /// The value that holds a block's number of rows, if only the launch knows it; -1: none.
   int64_t height = -1;
-  /// The value that rows are counted from, and by how many they may lie further down than r0, so
-  /// that r1 is so much more; -1: none.
+  /// The value from which rows are counted; -1: none. `spread`: by how many rows they may lie
+  /// behind r0; r1 is larger by as much.
   int64_t from = -1, spread = 0;
   bool empty() const { return r0 >= r1 || c0 >= c1; }
   bool moves() const { return step != 0 || last_step != 0; }
@@ -31,14 +33,14 @@ struct Box {
   friend auto operator<=>(const Box&, const Box&) = default;
 };
 
-/// The box of an access, with the rows of all blocks that it may lie in.
+/// The box of an access, with the rows of all blocks in which it may lie.
 Box box_of(const ir::Program& program, const ir::Region& region);
 /// The box on one rank; it doesn't move.
 Box on_rank(const Box& box, int64_t rank);
 /// The smallest box that holds those of all ranks; it doesn't move.
 Box on_all_ranks(const Box& box, int64_t world);
-/// Whether no two of the boxes, which are of one buffer and don't move, have bytes in common. May
-/// wrongly say no where their rows have different pitches.
+/// Whether no two of the boxes have bytes in common. They are of one buffer and don't move. If
+/// their rows have different pitches, the answer may wrongly be no.
 bool are_apart(std::vector<Box> boxes);
 
 /// A box of a buffer that begins at `address`, so that boxes of different buffers in the same
@@ -47,19 +49,19 @@ struct Placed {
   Box box;
   int64_t address = 0;
 };
-/// Whether the two, which don't move, have bytes in common. May wrongly say yes where their rows
-/// have different pitches.
+/// Whether the two boxes, which don't move, have bytes in common. If their rows have different
+/// pitches, the answer may wrongly be yes.
 bool meet(const Placed& a, const Placed& b);
-/// Whether both lie in blocks that have the same height in each launch, or are counted from the
-/// same row. Then they have bytes in common, if they are of one buffer, only in the same block, and
-/// there as their rows say.
+/// Whether both boxes lie in blocks of the same height in each launch, or are counted from the same
+/// row. If they are of one buffer, they then have bytes in common only within the same block, as
+/// their rows say.
 bool have_same_blocks(const Box& a, const Box& b);
 bool meet_in_block(const Box& a, const Box& b);
 
 /// The boxes in which the tasks of one call read, or write, one buffer with one pitch. Equal boxes
-/// are one class. The boxes' edges cut the buffer into cells, so that two searches find the classes
-/// in a given box; where boxes overlap a great deal cells are larger, and the search finds classes
-/// that don't meet the box, too.
+/// form a class. The boxes' edges cut the buffer into cells, so that two searches find the classes
+/// in a given box. If boxes overlap a great deal, cells are larger, and the search also finds
+/// classes that don't meet the box.
 class Footprint {
  public:
   struct Member {
@@ -80,18 +82,18 @@ class Footprint {
   ir::AccessKind kind() const { return kind_; }
   bool writes() const { return kind_ != ir::AccessKind::Read; }
   int64_t address() const { return address_; }
-  /// Addresses between which all of it lies.
+  /// The addresses between which the whole footprint lies.
   int64_t begin() const { return begin_; }
   int64_t end() const { return end_; }
-  /// Whether some box moves with the rank by a number of rows that is known. Those of the others
-  /// are anywhere in on_all_ranks(box).
+  /// Whether some box moves with the rank by a known number of rows. Other boxes may be anywhere in
+  /// on_all_ranks(box).
   bool moves() const { return moves_; }
   /// Whether the rows of some box are counted from a value.
   bool begins_at_value() const { return begins_at_value_; }
 
   size_t classes() const { return boxes_.size(); }
   const Box& box(size_t k) const { return boxes_[k]; }
-  /// Ascending.
+  /// The tasks of class `k`, ascending.
   std::pair<const ir::TaskId*, const ir::TaskId*> tasks(size_t k) const {
     return {tasks_.data() + first_[k], tasks_.data() + first_[k + 1]};
   }

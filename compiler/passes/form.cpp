@@ -1,4 +1,4 @@
-// form.cpp: what a Unit promises. A pass runs on what it takes, and on nothing else.
+// form.cpp: which form a Unit has. A pass runs only on the forms that it takes.
 #include <fmt/format.h>
 
 #include "compiler/passes/passes.h"

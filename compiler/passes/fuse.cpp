@@ -1,18 +1,18 @@
 // fuse.cpp: chains of elementwise ops become one op, or the epilogue of the matmul before them.
 //
 // A group grows from its last op, the sink, towards the ops that make its operands. An op joins if
-// its result is a temporary of the group's shape that nothing outside the group reads; values with
-// several readers, and declared ones, stay in memory. The group runs where the sink stood, so
-// that no member's operand may be overwritten between the two, and no barrier may lie there.
-// Members share all constraints: an op that a constraint names is never fused with one that it
-// doesn't name. Each step of the group's body rounds to the dtype of the tensor it replaces: fusing
-// never changes bits.
+// its result is a temporary of the group's shape that nothing outside the group reads. Values with
+// several readers, and declared ones, stay in memory. The group runs where the sink stood; so no op
+// may overwrite a member's operand between the member and the sink, and no barrier may lie there.
+// Members share all constraints: an op that a constraint names is never fused with an op that it
+// doesn't name. Each step of the group's body rounds to the dtype of the tensor that it replaces,
+// so that fusing never changes bits.
 //
-// A matmul joins as the first member if all other operands of the group are there before it starts
-// anyway (they have no producer, or one that the matmul itself depends on): waiting for more would
-// cost more than a trip through memory saves. Two matmuls with the same left operand join together,
-// so that each task has the same columns of both, if their method takes pairs; else the later one,
-// whose tasks follow the other's anyway, waits for the other's tiles.
+// A matmul joins as the first member if all other operands of the group are ready before it starts
+// anyway (they have no producer, or one on which the matmul itself depends): waiting for more would
+// cost more than a trip through memory saves. Two matmuls with the same left operand join together
+// if their method takes pairs, so that each task has the same columns of both. Otherwise only the
+// later one joins and waits for the other's tiles; its tasks follow the other's anyway.
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
@@ -37,7 +37,7 @@ using ir::TensorKind;
 
 namespace {
 
-constexpr size_t kMaxOperands = 6, kMaxSteps = 24;  // what a thread's registers hold
+constexpr size_t kMaxOperands = 6, kMaxSteps = 24;  // what a thread's registers can hold
 
 class Fuser {
  public:
@@ -66,7 +66,7 @@ class Fuser {
     }
   }
 
-  // The number of ops that are gone.
+  // Returns how many ops are gone.
   int64_t run() {
     for (size_t sink = graph_.ops.size(); sink-- > 0;)
       if (!dead_[sink] && ops::is_elementwise(graph_.ops[sink].kind)) fuse_into(sink);
@@ -93,7 +93,7 @@ class Fuser {
     replace(group, sink, matmuls);
   }
 
-  // The op that makes `t`, if nothing outside the group reads it and it may move to the sink.
+  // The op that makes `t`, if nothing outside the group reads `t` and the op may move to the sink.
   std::optional<size_t> movable_producer(const Group& group, size_t sink, TensorId t) const {
     const std::vector<size_t>& writers = writers_[index(t)];
     if (writers.empty() || graph_[t].kind != TensorKind::Temp || group.count(writers.back()))
@@ -115,7 +115,7 @@ class Fuser {
     return i;
   }
 
-  // Does an op outside of the group, between op `i` and the sink, write `t`?
+  // Whether an op outside of the group, between op `i` and the sink, writes `t`.
   bool overwritten(TensorId t, size_t i, const Group& group, size_t sink) const {
     const std::vector<size_t>& writers = writers_[index(t)];
     for (auto w = std::upper_bound(writers.begin(), writers.end(), i);
@@ -124,7 +124,7 @@ class Fuser {
     return false;
   }
 
-  // Does an overlap region that names neither end between the two?
+  // Whether an overlap region that contains neither op ends between the two.
   bool crosses_region(size_t from, size_t to) const {
     return std::any_of(regions_.begin(), regions_.end(), [&](const std::set<size_t>& members) {
       if (members.count(from) && !dead_[from]) return false;
@@ -158,8 +158,7 @@ class Fuser {
       if (!p || graph_.ops[*p].kind != "matmul") continue;
       const Op& m = graph_.ops[*p];
       if (m.attrs.count("epilogue") > 0 || m.attrs.count("turned") > 0) continue;
-      // The matmul's own operands are read by all of its tiles, so the result must not overwrite
-      // them.
+      // All tiles of the matmul read its own operands, so that the result must not overwrite them.
       bool fits = ir::is_float(graph_[m.in[0]].dtype) && ir::is_float(graph_[t].dtype) &&
                   std::find(m.in.begin(), m.in.end(), graph_.ops[sink].out[0]) == m.in.end();
       for (TensorId other : inputs)
@@ -170,8 +169,8 @@ class Fuser {
     return best;
   }
 
-  // Two matmuls with one left operand, of which the group reads both results; none if there aren't
-  // any.
+  // Two matmuls with one left operand, both of whose results the group reads; empty if there are
+  // none.
   std::vector<size_t> find_pair(const Group& group, size_t sink) const {
     std::vector<size_t> pair;
     const std::vector<TensorId> inputs = operands(group);
@@ -186,7 +185,7 @@ class Fuser {
     if (a.in[0] != b.in[0] || graph_[a.in[1]].shape != graph_[b.in[1]].shape ||
         graph_[a.in[1]].dtype != graph_[b.in[1]].dtype || graph_[a.in[0]].kind == TensorKind::State)
       return {};
-    // The operands of both are read by all tiles, so the result must not overwrite them.
+    // All tiles read the operands of both, so that the result must not overwrite them.
     const TensorId result = graph_.ops[sink].out[0];
     if (a.in[1] == result || b.in[1] == result) return {};
     for (TensorId t : inputs) {
@@ -195,7 +194,7 @@ class Fuser {
     }
     return pair;
   }
-  // No attribute besides says anything but its default.
+  // Whether all other attributes have their defaults.
   static bool only_transposed(const Op& op) {
     return std::all_of(op.attrs.begin(), op.attrs.end(), [](const auto& attr) {
       const auto* word = std::get_if<std::string>(&attr.second.value);
@@ -212,7 +211,7 @@ class Fuser {
            ir::is_float(graph_[op.in[0]].dtype) && ops::may_be_paired(graph_, op, context_.machine);
   }
 
-  // Is `t`, as the sink reads it, there when op `m` starts?
+  // Whether `t`, as the sink reads it, is ready when op `m` starts.
   bool ready(TensorId t, size_t m, size_t sink) const {
     const std::vector<size_t>& writers = writers_[index(t)];
     const auto behind = std::lower_bound(writers.begin(), writers.end(), sink);
@@ -221,8 +220,8 @@ class Fuser {
     return writer == writers.rend() || needs(m, *writer);
   }
 
-  // Is `t` the result of an earlier matmul with the left operand of `m`, by a method for many rows?
-  // Its tiles end before those of `m` at the same place.
+  // Whether `t` is the result of an earlier matmul with the left operand of `m` and a method for
+  // many rows. Its tiles end before the tiles of `m` at the same place.
   bool beside(TensorId t, size_t m) const {
     const std::vector<size_t>& writers = writers_[index(t)];
     if (writers.size() != 1 || writers[0] >= m) return false;
@@ -231,7 +230,7 @@ class Fuser {
            !constraints_.constrained(own) && ops::is_by_many_rows(graph_, own, context_.machine);
   }
 
-  // Does data of op k reach op i?
+  // Whether data of op k reaches op i.
   bool needs(size_t i, size_t k) const {
     ++search_;
     std::vector<size_t> open = {i};
@@ -247,8 +246,8 @@ class Fuser {
     return false;
   }
 
-  // What the group reads from outside, in the order of its members: the first one's first operand
-  // has the group's shape.
+  // What the group reads from outside, in the order of its members. The first member's first
+  // operand has the group's shape.
   std::vector<TensorId> operands(const Group& group) const {
     std::set<TensorId> made;
     std::vector<TensorId> list;
@@ -256,7 +255,7 @@ class Fuser {
       for (TensorId t : graph_.ops[g].in)
         if (!made.count(t) && std::find(list.begin(), list.end(), t) == list.end())
           list.push_back(t);
-      // What the sink writes may be a state that the group reads: that is another value.
+      // The sink may write a state that the group reads, with another value.
       if (graph_[graph_.ops[g].out[0]].kind == TensorKind::Temp) made.insert(graph_.ops[g].out[0]);
     }
     return list;
@@ -272,8 +271,8 @@ class Fuser {
     std::vector<TensorId> inputs = operands(group);
     Body body;
     std::map<TensorId, BodyArg> known;
-    // The first operands are the accumulators; the first use of each is the tensor that the matmul
-    // would have written.
+    // The first operands are the accumulators. The first use of each replaces the tensor that the
+    // matmul would have written.
     const int sums = static_cast<int>(matmuls.size());
     for (int i = 0; i < sums; ++i) {
       const TensorId product = graph_.ops[matmuls[static_cast<size_t>(i)]].out[0];
@@ -323,8 +322,8 @@ class Fuser {
   PassContext& context_;
   Constraints constraints_;
   std::vector<bool> dead_;
-  std::vector<std::vector<size_t>> makers_;  // by op: those that made what it reads
-  // By op: the search that saw it last.
+  std::vector<std::vector<size_t>> makers_;  // by op: the ops that made what it reads
+  // By op: the last search that visited it.
   mutable std::vector<size_t> seen_;
   mutable size_t search_ = 0;
   std::vector<std::vector<size_t>> writers_;  // by tensor: ops, ascending
@@ -336,7 +335,7 @@ class Fuser {
 }  // namespace
 
 bool fuse(ir::Graph& graph, PassContext& context) {
-  // Where the user says which ops run on which SMs, each op stays what it is called.
+  // If the user says which ops run on which SMs, each op keeps its kind.
   if (roles_name_ops(graph)) return true;
   context.statistics["ops fused away"] += Fuser(graph, context).run();
   return true;

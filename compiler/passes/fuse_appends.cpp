@@ -1,10 +1,10 @@
-// fuse_appends.cpp: a product of keys and values writes the rows of their caches itself.
+// fuse_appends.cpp: a matmul of keys and values writes the rows of their caches itself.
 //
 //   qkv = matmul(x, w); kc = kv_append(kc, columns of qkv, at = pos); vc = kv_append(vc, ...)
 //
-// becomes qkv, kc, vc = matmul(x, w, append_at = pos): its last columns are rows of the caches, of
-// the one and then of the other. An append would be one more to hand over to, with nothing to do
-// meanwhile, as all of an attention waits for it.
+// becomes qkv, kc, vc = matmul(x, w, append_at = pos): its last columns are rows of the caches,
+// first of one and then of the other. A separate append would cost another hand-off with nothing to
+// do meanwhile, as a whole attention waits for it.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -45,7 +45,8 @@ class AppendFuser {
   }
 
  private:
-  // An attention has taken it: what is left copies the rows that it gives.
+  // Whether an attention step has taken the append's operand: the append then only copies the rows
+  // that the step returns.
   bool is_of_attention(const Op& append) const {
     const size_t writer = writers_[index(append.in[1])];
     return writer != kNoWriter && graph_.ops[writer].kind == "attention_step";
@@ -59,7 +60,7 @@ class AppendFuser {
   }
   size_t place_of(const Op& op) const { return static_cast<size_t>(&op - graph_.ops.data()); }
 
-  // Why all appends of a product's result stay, or "": the reason is the same for each.
+  // Why all appends of a matmul's result stay, or "". The reason is the same for each.
   std::string refuse(const Op& append) {
     const TensorId y = append.in[1];
     const auto [it, fresh] = whys_.try_emplace(y, "");
@@ -106,7 +107,7 @@ class AppendFuser {
   std::string refuse_append(const Op& append, size_t product) const {
     const TensorId state = append.in[0], y = append.in[1];
     if (constraints_.constrained(append))
-      return "a constraint concerns it, or another of its product";
+      return "a constraint concerns it, or another append of its product";
     if (graph_[state].dtype != graph_[y].dtype) return "its state is of another type";
     const auto range = [&](std::string_view n) { return graph_.range_of(n); };
     const auto first = ir::bounds(at_of(append), range),
@@ -125,7 +126,7 @@ class AppendFuser {
     return "";
   }
 
-  // Appends of a product come in any order.
+  // Appends of a matmul come in any order.
   void fold(const Op& append) {
     Op& product = graph_.ops[writers_[index(append.in[1])]];
     const int64_t first = columns_of(append).first;
@@ -141,7 +142,7 @@ class AppendFuser {
   const Constraints constraints_;
   const Readers readers_;
   const Writers writers_;
-  std::map<TensorId, std::string> whys_;  // by product's result
+  std::map<TensorId, std::string> whys_;  // by the matmul's result
 };
 
 }  // namespace

@@ -1,20 +1,20 @@
-// fuse_attention.cpp: attention over a cache that was just appended to, the appends, and what
-// prepares their operands become one op.
+// fuse_attention.cpp: attention over a cache to which rows were just appended, the appends, and the
+// ops that prepare their operands become one op.
 //
 //   k = rope(slice(qkv)); kc = kv_append(kc, k, at = pos); vc = kv_append(vc, slice(qkv), at = pos)
 //   y = attention(rope(slice(qkv)), kc, vc, length = pos + 1)
 //
-// becomes an attention_step of qkv and the caches as they were, behind which the appends come: then
-// nothing that is on the way from qkv to y writes a cache, the caches can be loaded before qkv is
-// there, and slices, norms of heads and rope are done where queries, keys and values are read. What
-// has a name is rounded as before; sums come in another order.
+// becomes an attention_step of qkv and of the caches as they were; the appends come behind it. Then
+// nothing on the way from qkv to y writes a cache, the caches can be loaded before qkv is ready,
+// and slices, norms of heads and rope are computed where queries, keys and values are read. Named
+// tensors are rounded as before; sums come in another order.
 //
-// Done where the launch appends few rows, of types that tensor cores take, and no constraint
+// This is done if the launch appends few rows, of types that tensor cores take, and no constraint
 // concerns the ops.
 //
-// What is left of few rows over many keys becomes an attention_step whose caches have the new rows
-// already, whatever roles and constraints are: such a step shares the keys of a head out to several
-// tasks.
+// The remaining attentions of few rows over many keys become attention_steps whose caches have the
+// new rows already, whatever roles and constraints are: such a step divides the keys of a head
+// among several tasks.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -43,7 +43,7 @@ namespace {
 // Where rows of queries, keys or values come from, and what is done to them on the way.
 struct Rows {
   TensorId source{};
-  int64_t begin = 0;                                     // column
+  int64_t begin = 0;                                     // first column
   std::optional<std::pair<TensorId, double>> norm = {};  // weights and eps
   std::optional<size_t> rope = {};                       // op
 };
@@ -83,7 +83,7 @@ class AttentionFuser {
     Rows q{}, k{}, v{};
   };
 
-  // Why there is no such step, or "".
+  // Finds a step. Returns why there is none, or "".
   std::string find(Step& step) const {
     const Op& op = graph_.ops[step.attention];
     if (constraints_.constrained(op)) return "a constraint concerns it";
@@ -129,7 +129,8 @@ class AttentionFuser {
     return "";
   }
 
-  // The kv_append that wrote the last rows of the attention's input, which nothing else has read.
+  // Finds the kv_append that wrote the last rows of the attention's input, if no other op has read
+  // them.
   std::string find_append(size_t attention, int input, size_t& append) const {
     const Op& op = graph_.ops[attention];
     const TensorId cache = op.in[static_cast<size_t>(input)];
@@ -163,7 +164,7 @@ class AttentionFuser {
     return shape.size() == 2 && shape[0] == rows && shape[1].is_constant();
   }
 
-  // Follows `t` back to what it was made of. head_dim 0: not through norms.
+  // Follows `t` back to the tensor from which it was made. head_dim 0: not through norms.
   Rows trace(TensorId t, const Expr& rows, ir::DType type, int64_t head_dim, bool ropes) const {
     Rows at{.source = t}, found = at;
     while (graph_[at.source].dtype == type) {
@@ -208,7 +209,7 @@ class AttentionFuser {
   }
 
   // The column of the operand of `op`, a slice or a split, at which its result `t` begins; nothing
-  // if that isn't whole rows of columns side by side.
+  // if the result isn't whole rows of adjacent columns.
   std::optional<int64_t> columns_from(const Op& op, TensorId t, const Expr& rows) const {
     const ir::Tensor& from = graph_[op.in[0]];
     if (!is_rows(t, rows) || !is_rows(op.in[0], rows)) return std::nullopt;
@@ -280,8 +281,8 @@ class AttentionFuser {
       of[s.attention] = &s;
       moved[s.keys] = moved[s.values] = true;
     }
-    // Nobody waits for what is appended but who touches the cache next, mostly the next launch: it
-    // is copied last, and no task of the chain stands behind it.
+    // Only the next op that touches the cache waits for the appended rows, mostly in the next
+    // launch. So the copies come last, and no task of the chain stands behind them.
     std::vector<Op> ops, late;
     const auto copy_what = [&](const std::function<bool(TensorId)>& touched) {
       std::vector<Op> later;
@@ -321,7 +322,7 @@ class AttentionFuser {
     context_.statistics["ops fused away"] += static_cast<int64_t>(before - graph_.ops.size());
   }
 
-  // What was folded into a step and nothing else reads.
+  // Removes ops that were folded into a step and that nothing else reads.
   void drop_unread() {
     std::vector<bool> dead(graph_.ops.size(), false), read(graph_.tensors.size(), false);
     const std::set<std::string> kinds = {"slice", "split", "reshape", "rmsnorm", "rope"};
@@ -349,10 +350,10 @@ bool has_few_rows(const ir::Graph& graph, const Op& attention) {
                                [&](std::string_view n) { return graph.range_of(n); });
   return rows && rows->hi <= functions::kStepRows;
 }
-// Why an attention of few rows over keys that are there can't be a step, or "".
+// Why an attention of few rows over stored keys can't be a step, or "".
 std::string refuse_stored(const ir::Graph& graph, const Op& op, const cost::Machine& machine) {
-  // With fewer, tasks that take all keys of a head are done before a hand-over would be; of many
-  // rows attention_tile's are (docs/notebook/single-ops.md, "Few rows over stored keys").
+  // With fewer keys, tasks with all keys of a head end before a hand-off would. With many rows
+  // attention_tile's tasks do (docs/notebook/single-ops.md, "Few rows over stored keys").
   constexpr int64_t kLeastKeys = 128, kLeastOfMany = 1024;
   const auto lookup = [&](std::string_view n) { return graph.range_of(n); };
   const ir::Tensor &q = graph[op.in[0]], &keys = graph[op.in[1]];
@@ -388,7 +389,7 @@ void make_stored_steps(ir::Graph& graph, PassContext& context) {
   FreshNames names(graph);
   bool any = false;
   for (Op& op : graph.ops) {
-    // One that says how it is cut stays what it is.
+    // An attention that says how it is cut stays as it is.
     if (op.kind != "attention" || !has_few_rows(graph, op) || op.attrs.count("tile") > 0 ||
         op.attrs.count("method") > 0)
       continue;
@@ -419,8 +420,8 @@ void make_stored_steps(ir::Graph& graph, PassContext& context) {
   if (any) share_home(graph, "attention", "attention_step");
 }
 
-// A pipeline changes no bit: an attention that it keeps from being joined, which would be another
-// order of sums, is refused.
+// A pipeline changes no bits: an attention that the pipeline keeps from being fused is refused,
+// since fusing would order sums differently.
 bool check_pipeline(const ir::Graph& without, const ir::Graph& graph, PassContext& context) {
   bool ok = true;
   for (const Op& op : graph.ops) {

@@ -1,6 +1,6 @@
-// fuse_norms.cpp: an rmsnorm whose result only matmuls of few rows read becomes part of them: each
-// of their tasks norms the rows for itself, which takes less time than to wait for another task
-// that did.
+// fuse_norms.cpp: an rmsnorm whose result only matmuls of few rows read becomes part of them. Each
+// of their tasks norms the rows for itself, which takes less time than waiting for another task to
+// do it.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -36,7 +36,7 @@ class NormFuser {
   }
 
  private:
-  // Why it can't be part of what reads it, or "".
+  // Why the norm can't be part of its readers, or "".
   std::string refuse(const Op& norm) const {
     const TensorId y = norm.out[0];
     if (constraints_.constrained(norm)) return "a constraint concerns it";
@@ -58,7 +58,7 @@ class NormFuser {
     }
     return "";
   }
-  // The inputs of a matmul are a, b, the other b of a pair, the norm's weights.
+  // A matmul's inputs are a, b, the other b of a pair, the norm's weights.
   void fold(const Op& norm) {
     for (size_t r : readers_[index(norm.out[0])]) {
       Op& m = graph_.ops[r];

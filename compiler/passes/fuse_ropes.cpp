@@ -1,13 +1,13 @@
-// fuse_ropes.cpp: a product of queries and keys turns their heads itself, while its sums are still
+// fuse_ropes.cpp: a matmul of queries and keys rotates their heads itself, while its sums are still
 // in registers.
 //
 //   qkv = matmul(x, w); q = rope(columns of qkv); k = rope(columns of qkv)
 //   kc = kv_append(kc, k); vc = kv_append(vc, columns of qkv); y = attention(q, kc, vc)
 //
-// becomes a product whose first columns have turned, of which the others read columns. The product
-// is rounded as before, so that no bit changes. Sines and cosines come from a matrix that is made
-// once for all products of the same rows, positions and heads: worked out where sums are, they took
-// a third of a product's time (docs/notebook/prompt.md).
+// becomes a matmul whose first columns are rotated; the other ops read columns of its result. The
+// matmul's sums are rounded as before, so that no bit changes. Sines and cosines come from a matrix
+// that is made once for all matmuls with the same rows, positions and heads: computing them where
+// the sums are took a third of a matmul's time (docs/notebook/prompt.md).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -54,18 +54,18 @@ class RopeFuser {
   bool is_from_outside(TensorId t) const {
     return graph_[t].kind == TensorKind::Input || graph_[t].kind == TensorKind::Param;
   }
-  // Why all ropes of a product's result stay, or "": the reason is the same for each.
+  // Why all ropes of a matmul's result stay, or "". The reason is the same for each.
   std::string refuse(const Op& rope) {
     if (ops::rope_inputs(rope).positions > 0) return "its positions are a tensor";
     if (ops::rope_inputs(rope).tables > 0) return "its cosines and sines are tensors";
     if (const int64_t turned = ops::rotary_dim(graph_, rope); turned < head_dim(rope))
       return fmt::format("it turns {} of {} elements of a head", turned, head_dim(rope));
-    // They are read before all else.
+    // The frequencies are read before everything else.
     if (const int given = ops::rope_inputs(rope).frequencies;
         given > 0 && !is_from_outside(rope.in[static_cast<size_t>(given)]))
       return "its frequencies are no input or parameter";
     const TensorId y = rope.in[0];
-    // What it reads may have been another rope's result.
+    // The rope's operand may have been another rope's result.
     const auto own = static_cast<size_t>(&rope - graph_.ops.data());
     if (std::count(readers_[index(y)].begin(), readers_[index(y)].end(), own) == 0)
       return "it turns what has turned";
@@ -85,7 +85,7 @@ class RopeFuser {
       if (ops::rope_inputs(op).positions > 0 || turns_of(graph_, op) != turns_of(graph_, rope))
         return "its product's result is turned in several ways";
       if (constraints_.constrained(op))
-        return "a constraint concerns it, or another of its product";
+        return "a constraint concerns it, or another rope of its product";
       if (const std::string why_result = refuse_result(op, y); !why_result.empty())
         return why_result;
       turned.push_back(columns_read(graph_, op, y));
@@ -106,7 +106,8 @@ class RopeFuser {
     }
     return ops::refuse_to_turn(graph_, product, head_dim(rope), context_.machine);
   }
-  // Its result is all of the product's, or what reads it may read columns of that.
+  // The rope's result must be all of the matmul's, or its readers must be able to read columns of
+  // that.
   std::string refuse_result(const Op& rope, TensorId y) const {
     const TensorId z = rope.out[0];
     if (graph_[z].kind != TensorKind::Temp) return "its result is declared";
@@ -129,7 +130,7 @@ class RopeFuser {
     const ops::Columns columns = columns_read(graph_, rope, y);
     Op& product = graph_.ops[writers_[index(y)]];
     sines_.try_emplace(product.name, rope);
-    // Ropes of a product come in any order.
+    // Ropes of a matmul come in any order.
     int64_t first = columns.first, end = columns.first + columns.count;
     if (product.attrs.count("turned") > 0) {
       const int64_t was = constant_of(graph_, product, "first_turned", 0);
@@ -152,7 +153,7 @@ class RopeFuser {
     }
   }
 
-  // Gives products their operand, and makes it at the begin of the graph.
+  // Gives matmuls the operand with sines and cosines, which is made at the graph's begin.
   void add_sines() {
     FreshNames names(graph_);
     std::vector<Op> made;
@@ -203,8 +204,8 @@ class RopeFuser {
   const Constraints constraints_;
   const Readers readers_;
   const Writers writers_;
-  std::map<TensorId, std::string> whys_;  // by product's result
-  std::map<std::string, Op> sines_;       // by product that turns: one of its ropes
+  std::map<TensorId, std::string> whys_;  // by the matmul's result
+  std::map<std::string, Op> sines_;       // by rotating matmul: one of its ropes
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
 // fuse_slices.cpp: columns of a matrix that only ropes, appends and attention (as queries) read are
-// read where they are: a product of queries, keys and values needn't be taken apart.
+// read in place, so that a matmul of queries, keys and values needn't be sliced.
 #include <fmt/format.h>
 
 #include <string>
@@ -31,7 +31,7 @@ class SliceFuser {
   }
 
  private:
-  // Why it can't be part of what reads it, or "".
+  // Why the slice can't be part of its readers, or "".
   std::string refuse(const Op& slice) const {
     const TensorId x = slice.in[0], y = slice.out[0];
     if (constraints_.constrained(slice)) return "a constraint concerns it";

@@ -1,6 +1,6 @@
-// fuse_sums.cpp: what an elementwise op makes of a sum over ranks, a residual added to it mostly,
-// becomes part of the tasks that add up what a product has sent: else it would wait for them, and
-// what reads it for that.
+// fuse_sums.cpp: an elementwise op on a sum over ranks, mostly the addition of a residual, becomes
+// part of the tasks that add up what a matmul has pushed. Otherwise the op would wait for these
+// tasks, and its readers for the op.
 #include <algorithm>
 #include <map>
 #include <string>
@@ -48,7 +48,7 @@ class SumFuser {
   static bool is_sum(const Op& op) {
     return ops::is_one_shot_sum(op) && ops::is_pushed(op) && !op.attrs.count("epilogue");
   }
-  // Is the op an elementwise one and the only reader of `t`?
+  // Whether the op is elementwise and the only reader of `t`.
   bool reads_it_alone(size_t op, TensorId t) const {
     const auto& readers = readers_[index(t)];
     return ops::is_elementwise(graph_.ops[op].kind) && !readers.empty() &&
@@ -58,8 +58,8 @@ class SumFuser {
     constexpr size_t kMostOperands = 6;  // as fuse
     const ir::Tensor& y = graph_[sum.out[0]];
     if (y.kind != TensorKind::Temp) return "the sum is declared";
-    // Tiles of many rows are added up in vectors, and read so by ops of their own, which takes less
-    // time from sixteen rows on (docs/notebook/communication.md).
+    // Tiles of many rows are added up in vectors, and separate ops read them in vectors. That takes
+    // less time from sixteen rows on (docs/notebook/communication.md).
     constexpr int64_t kMostRows = 8;
     const auto rows = ir::bounds(ops::leading(y.shape),
                                  [&](std::string_view name) { return graph_.range_of(name); });
@@ -77,7 +77,7 @@ class SumFuser {
     return "";
   }
   Op fused(const Op& sum, const Op& next) const {
-    // The sum is the tensor that it would have been.
+    // The sum is rounded as the tensor would have been.
     ir::Body body;
     body.steps.push_back({"copy", {BodyArg::operand(0)}, graph_[sum.out[0]].dtype});
     std::map<TensorId, BodyArg> known = {{sum.out[0], BodyArg::step(0)}};

@@ -1,6 +1,6 @@
-// gather_products.cpp: where a product's rows are those that ranks gather, tile by tile, it begins
-// with its own rank's, which are there first, while those of others come. (The tile pass puts what
-// the allgather sends among these tiles.)
+// gather_products.cpp: if a matmul's rows are gathered from the ranks tile by tile, the matmul
+// begins with its own rank's rows, which are there first, while the others' rows arrive. (The tile
+// pass puts the allgather's tasks among these tiles.)
 #include <fmt/format.h>
 
 #include <string>

@@ -50,10 +50,7 @@ bool writes_what_is_read(const ir::Graph& graph, const Op& writer, const Op& op)
   });
 }
 
-bool is_fence(const ir::Graph& graph, const Op& op) {
-  if (op.kind == "barrier") return true;
-  return ops::is_collective(op) && op.overlap.value_or(graph.overlap) == ir::Overlap::None;
-}
+bool is_fence(const ir::Graph& graph, const Op& op) { return ops::runs_alone(graph, op); }
 
 bool roles_name_ops(const ir::Graph& graph) {
   const auto named = [](const ir::Roles& roles) {
@@ -121,7 +118,7 @@ int64_t constant_of(const ir::Graph& graph, const Op& op, const char* attr, int6
 }
 
 namespace {
-// Where the operand stands whose columns an op may read in place of all.
+// The index of the operand of which an op may read some columns in place of all.
 size_t operand_of_columns(const Op& op) { return op.kind == "kv_append" ? 1 : 0; }
 }  // namespace
 
@@ -177,7 +174,7 @@ bool takes_columns(const ir::Graph& graph, const ir::Op& op, ir::TensorId t, ir:
   if ((!reads_rows && op.kind != "kv_append") || op.attrs.count("columns") > 0 ||
       op.in[operand_of_columns(op)] != t || std::count(op.in.begin(), op.in.end(), t) != 1)
     return false;
-  // Attention on tensor cores takes queries in whole vectors.
+  // Attention on tensor cores reads queries in whole vectors.
   constexpr int64_t kVector = 8;
   const int64_t all = graph[x].shape.back().constant().value_or(1);
   return op.kind != "attention" || columns.count % kVector != 0 ||
@@ -229,7 +226,7 @@ void erase_ops(ir::Graph& graph, const std::vector<bool>& dead) {
     else
       kept.push_back(std::move(graph.ops[i]));
   }
-  // A fused op may have taken over the name of one that is gone.
+  // A fused op may have taken the name of an op that is gone.
   for (const Op& op : kept) names.erase(op.name);
   graph.ops = std::move(kept);
   for (ir::OverlapRegion& r : graph.overlap_regions) erase_names(r.ops, names);

@@ -1,11 +1,11 @@
-// insert_sync.cpp: events for every dependency on a rank.
+// insert_sync.cpp: makes events for every dependency on a rank.
 //
-// What a task depends on are sets of tasks (dependencies.h); it waits for those that neither stream
-// order nor its other waits imply on the rank. A set that somebody waits for is an event that
-// counts its tasks, so that a row of tiles feeding one reduction is one wait. Sets that overlap are
-// cut into pieces that are an event each (event_pieces.h), and events that are always waited for
-// together become one (merge_events.h). Waits across ranks are there already: the collectives' tile
-// rules know them, and prune-sync what they imply.
+// A task depends on sets of tasks (dependencies.h). It waits for those sets that neither stream
+// order nor its other waits imply on the rank. An awaited set is an event that counts its tasks, so
+// that a reduction over a row of tiles needs one wait. Sets that overlap are cut into pieces with
+// an event each (event_pieces.h), and events that are always waited for together become one
+// (merge_events.h). Waits across ranks exist already: the collectives' tile rules make them, and
+// prune-sync knows what they imply.
 
 #include <fmt/format.h>
 
@@ -41,9 +41,10 @@ class Inserter {
     make_events();
   }
   int64_t dependencies() const { return dependencies_; }
+  int64_t joins() const { return joins_; }
 
  private:
-  // Keeps the sets that have to be waited for.
+  // Keeps the sets for which tasks have to wait.
   void choose() {
     std::vector<Group> groups(found_.sets.size());
     for (size_t s = 0; s < groups.size(); ++s) groups[s].tasks = found_.sets[s];
@@ -63,9 +64,10 @@ class Inserter {
       known.end(task, now, waits);
       for (uint32_t set : found_.of(task)) known.done(set);
     }
+    joins_ = known.joins();
   }
 
-  // Makes waits for sets waits for their pieces, call by call.
+  // Replaces waits for sets by waits for their pieces, call by call.
   void cut() {
     std::vector<int64_t> uses(found_.sets.size(), 0);
     std::vector<std::vector<uint32_t>> of_call(p_.calls.size());  // awaited sets
@@ -92,7 +94,8 @@ class Inserter {
     waits_ = std::move(waits);
   }
 
-  // An event for each piece, ordered by its call, the first call that waits for it, and its tasks.
+  // Makes an event for each piece, in the order of its call, the first call that waits for it, and
+  // its tasks.
   void make_events() {
     struct Awaited {
       CallId call{}, by{};
@@ -113,7 +116,7 @@ class Inserter {
     for (const Awaited& a : awaited) events[a.piece] = event_of(pieces_[a.piece]);
     for (const Wait& w : waits_) {
       const ir::Wait wait{events[w.set], ir::RankRef::self(), 0};
-      std::vector<ir::Wait>& waits = p_[w.task].waits;  // sets of a task may share pieces
+      std::vector<ir::Wait>& waits = p_[w.task].waits;  // a task's sets may share pieces
       if (std::find(waits.begin(), waits.end(), wait) == waits.end()) waits.push_back(wait);
     }
   }
@@ -126,9 +129,9 @@ class Inserter {
     return e;
   }
 
-  // What reports call an event: the op and the tiles whose ends it counts, "h tile 3", "h tiles
-  // 0..7"; where the op has several calls, which one too, "y combine tile 3". No two events have
-  // the same name: the calls' labels differ, and sets of tiles that are spelt alike are numbered.
+  // An event's name in reports: the op and the tiles whose ends the event counts, "h tile 3", "h
+  // tiles 0..7"; if the op has several calls, also which call, "y combine tile 3". Names are
+  // unique: the calls' labels differ, and equal spellings of different sets are numbered.
   std::string name_of(const std::vector<TaskId>& producers) {
     if (labels_.empty()) label_calls();
     std::vector<uint32_t> tiles;
@@ -161,17 +164,18 @@ class Inserter {
   }
 
   struct Wait {
-    uint32_t set;  // once they are cut, the piece
+    uint32_t set;  // after cutting: the piece
     TaskId task;
   };
 
   ir::Program& p_;
   Dependencies found_;
   int64_t dependencies_ = 0;
+  int64_t joins_ = 0;  // of clocks
   std::vector<Wait> waits_;
   std::vector<std::vector<TaskId>> pieces_;
   std::vector<std::string> labels_;   // by call
-  std::map<std::string, int> spelt_;  // how many events were named so
+  std::map<std::string, int> spelt_;  // how many events have this spelling
 };
 
 }  // namespace
@@ -182,6 +186,7 @@ bool insert_sync(ir::Program& program, PassContext& context) {
   merge_events(program);
   program.stage = ir::Stage::Synced;
   context.statistics["dependencies"] = inserter.dependencies();
+  context.statistics["clocks joined by insert-sync"] = inserter.joins();
   int64_t waits = 0;
   for (const ir::Task& t : program.tasks) waits += static_cast<int64_t>(t.waits.size());
   context.statistics["waits inserted"] = waits;

@@ -15,13 +15,6 @@ using ir::TaskId;
 
 // Groups up to this size are checked task by task.
 constexpr size_t kFewTasks = 8;
-// A power of two.
-constexpr size_t kJoinedKept = 1024;
-
-void join_counts(int32_t* a, const int32_t* b, size_t n) {
-  for (size_t i = 0; i < n; ++i) a[i] = std::max(a[i], b[i]);
-}
-
 // Whether all ranks do the same up to a rotation of the ranks.
 bool rotates(const ir::Program& p) {
   const uint64_t all = ir::all_ranks(p.world);
@@ -118,10 +111,13 @@ Known::Known(const ir::Program& program, std::vector<Group> groups, Peers peers,
   previous_.resize(p_.tasks.size());
   for (const std::vector<TaskId>& stream : ir::streams(p_))
     for (size_t i = 1; i < stream.size(); ++i) previous_[index(stream[i])] = stream[i - 1];
-  if (peers_) joined_.resize(kJoinedKept);
   auto nothing = std::make_shared<Clocks>();
-  nothing->own.assign(ranks_.size() * columns_, 0);
-  if (peers_) nothing->far.resize(ranks_.size());
+  nothing->own.assign(ranks_.size(), SharedCounts::kNothing);
+  counts_ = std::make_unique<SharedCounts>(world_, columns_);
+  if (peers_) {
+    heard_.resize(std::max(ranks_.size(), world_));
+    nothing->far.assign(ranks_.size(), SharedCounts::kNothing);
+  }
   streams_.assign(column_of_.size(), nothing);
   for (const Group& g : groups_)
     for (TaskId t : g.tasks) uses_[index(t)] += g.uses > 0;
@@ -146,20 +142,17 @@ std::optional<size_t> Known::column(TaskId task) const {
   return column < 0 ? std::nullopt : std::optional(static_cast<size_t>(column));
 }
 
-void Known::begin(TaskId task, Clocks& clocks) const {
-  const auto sm = static_cast<size_t>(p_[task].sm);
-  clocks = *streams_[sm];
-  for (size_t i = 0; i < ranks_.size(); ++i) {
-    if (column_of_[sm] >= 0)
-      clocks.own[i * columns_ + static_cast<size_t>(column_of_[sm])] = p_[task].place;
-    if (peers_ && runs(task, i)) ask_peers(task, i, clocks);
-  }
+void Known::begin(TaskId task, Clocks& clocks) {
+  if (counts_->many()) forget_unused();
+  clocks = *streams_[static_cast<size_t>(p_[task].sm)];
+  for (size_t i = 0; peers_ && i < ranks_.size(); ++i)
+    if (runs(task, i)) ask_peers(task, i, clocks);
 }
 
 // Adds what the task's waits for peers tell it, on the i-th rank that is followed.
-void Known::ask_peers(TaskId task, size_t i, Clocks& clocks) const {
-  std::shared_ptr<Counts> far;
+void Known::ask_peers(TaskId task, size_t i, Clocks& clocks) {
   const int rank = static_cast<int>(ranks_[i]);
+  bool heard = false;
   for (const ir::Wait& w : p_[task].waits) {
     // A wait with a lag tells nothing about this launch.
     if (!of_peers(w.event) || w.lag > 0) continue;
@@ -169,13 +162,11 @@ void Known::ask_peers(TaskId task, size_t i, Clocks& clocks) const {
       TaskId sender{};
       const Clocks* sent = sent_to(w.event, static_cast<size_t>(source), rank, sender);
       if (!sent) continue;
-      if (!far)
-        far = clocks.far[i] ? std::make_shared<Counts>(*clocks.far[i])
-                            : std::make_shared<Counts>(world_ * columns_, 0);
-      receive(clocks, *far, i, *sent, sender, static_cast<size_t>(source));
+      receive(clocks, i, *sent, sender, static_cast<size_t>(source));
+      heard = true;
     }
   }
-  if (far) clocks.far[i] = std::move(far);
+  if (heard) clocks.far[i] = counts_->join_rows(clocks.far[i], heard_);
 }
 
 // What the only task that signals the event from `source` to `rank` knew; null if there are several
@@ -196,20 +187,27 @@ const Clocks* Known::sent_to(ir::EventId event, size_t source, int rank, TaskId&
 }
 
 // Where ranks do the same, what rank 0 calls x is x + source to the one that sent it.
-void Known::receive(Clocks& clocks, Counts& far, size_t i, const Clocks& sent, TaskId sender,
-                    size_t source) const {
+void Known::receive(Clocks& clocks, size_t i, const Clocks& sent, TaskId sender, size_t source) {
   const size_t from = rotates_ ? 0 : source;  // as the sender calls itself
   for (size_t x = 0; x < world_; ++x) {
-    if (x != from && !sent.far[from]) continue;
+    const uint32_t said =
+        x == from ? said_of_itself(sent, sender, from) : counts_->row(sent.far[from], x);
     const size_t y = rotates_ ? (x + source) % world_ : x;
-    if (polled_ && y == ranks_[i]) continue;
-    int32_t* to = y == ranks_[i] ? clocks.own.data() + i * columns_ : far.data() + y * columns_;
-    join_counts(
-        to, x == from ? sent.own.data() + from * columns_ : sent.far[from]->data() + x * columns_,
-        columns_);
-    const auto stream = column(sender);
-    if (x == from && stream) to[*stream] = std::max(to[*stream], p_[sender].place + 1);
+    if (said == SharedCounts::kNothing) continue;
+    if (y != ranks_[i])
+      heard_[y].push_back(said);
+    else if (!polled_)
+      clocks.own[i] = counts_->join_two_rows(clocks.own[i], said);
   }
+}
+
+uint32_t Known::said_of_itself(const Clocks& sent, TaskId sender, size_t from) {
+  if (said_.row != SharedCounts::kNothing && said_.sender == sender && said_.from == from)
+    return said_.row;
+  std::vector<SharedCounts::Least> itself;
+  if (const auto stream = column(sender)) itself.push_back({*stream, p_[sender].place + 1});
+  said_ = {sender, from, counts_->raised({sent.own[from]}, itself)};
+  return said_.row;
 }
 
 void Known::list(uint32_t group) {
@@ -238,32 +236,39 @@ bool Known::has(const Clocks& clocks, TaskId asks, uint32_t group) {
   if (!state.listed) list(group);
   for (size_t i = 0; i < ranks_.size(); ++i) {
     if (!runs(asks, i)) continue;
-    const int32_t* own = clocks.own.data() + i * columns_;
+    const int32_t* own = counts_->counts(clocks.own[i]);
     if (state.need.empty()) {
       for (TaskId t : groups_[group].tasks)
-        if (own[*column(t)] < needed(t, i)) return false;
+        if (ended_before(own, asks, t) < needed(t, i)) return false;
       continue;
     }
     const int32_t* need = state.need.data() + i * columns_;
+    const size_t mine = column(asks).value_or(columns_);
+    if (mine < columns_ && p_[asks].place < need[mine]) return false;
     int32_t less = 0;  // negative if some stream isn't known to be there yet
-    for (size_t s = 0; s < columns_; ++s) less |= own[s] - need[s];
+    for (size_t s = 0; s < mine; ++s) less |= own[s] - need[s];
+    for (size_t s = mine + 1; s < columns_; ++s) less |= own[s] - need[s];
     if (less < 0) return false;
   }
   return true;
 }
 
+// How many tasks of the stream of `task` have ended, by a row that the task `asks` knows.
+int32_t Known::ended_before(const int32_t* own, TaskId asks, TaskId task) const {
+  return p_[task].sm == p_[asks].sm ? p_[asks].place : own[*column(task)];
+}
+
 bool Known::ended(const Clocks& clocks, TaskId asks, ir::RankRef where, TaskId task) const {
-  const auto at = static_cast<std::ptrdiff_t>(*column(task));
+  const size_t at = *column(task);
   for (size_t i = 0; i < ranks_.size(); ++i) {
     if (!runs(asks, i)) continue;
     for (int rank : ir::resolve(where, static_cast<int>(ranks_[i]), static_cast<int>(world_))) {
       if ((p_[task].ranks >> rank & 1) == 0) continue;
-      const bool own = static_cast<size_t>(rank) == ranks_[i];
-      if (!own && !clocks.far[i]) return false;
-      const auto first =
-          own ? clocks.own.begin() + static_cast<std::ptrdiff_t>(i * columns_)
-              : clocks.far[i]->begin() + rank * static_cast<std::ptrdiff_t>(columns_);
-      if (first[at] <= p_[task].place) return false;
+      const auto of = static_cast<size_t>(rank);
+      const int32_t count = of == ranks_[i]
+                                ? ended_before(counts_->counts(clocks.own[i]), asks, task)
+                                : counts_->count(counts_->row(clocks.far[i], of), at);
+      if (count <= p_[task].place) return false;
     }
   }
   return true;
@@ -273,10 +278,7 @@ bool Known::all_met() const {
   for (size_t i = 0; i < ranks_.size(); ++i)
     for (size_t rank = 0; rank < world_; ++rank) {
       const auto heard = [&](const auto& stream) {
-        if (!stream->far[i]) return false;
-        const auto first = stream->far[i]->begin() + static_cast<std::ptrdiff_t>(rank * columns_);
-        return std::any_of(first, first + static_cast<std::ptrdiff_t>(columns_),
-                           [](int32_t ended) { return ended > 0; });
+        return counts_->row(stream->far[i], rank) != SharedCounts::kNothing;
       };
       if (rank != ranks_[i] && std::none_of(streams_.begin(), streams_.end(), heard)) return false;
     }
@@ -289,10 +291,11 @@ const Clocks& Known::told(uint32_t group) {
   if (state.told) return *state.told;
   state.told = std::make_unique<Clocks>();
   Clocks& told = *state.told;
-  told.own.assign(ranks_.size() * columns_, 0);
-  if (peers_) told.far.resize(ranks_.size());
+  told.own.assign(ranks_.size(), SharedCounts::kNothing);
+  std::vector<std::vector<uint32_t>> own(ranks_.size());  // rows
+  std::vector<SharedCounts::Least> themselves;
+  if (peers_) told.far.assign(ranks_.size(), SharedCounts::kNothing);
   std::vector<bool> seen(column_of_.size(), false);  // by SM
-  std::vector<std::vector<const Far*>> fars(told.far.size());
   const std::vector<TaskId>& tasks = groups_[group].tasks;
   for (auto t = tasks.rbegin(); t != tasks.rend(); ++t) {
     // Of a stream the last one knows what the others do.
@@ -300,65 +303,50 @@ const Clocks& Known::told(uint32_t group) {
     if (!after_[index(*t)] || seen[sm]) continue;
     seen[sm] = true;
     const Clocks& after = *after_[index(*t)];
-    join_counts(told.own.data(), after.own.data(), told.own.size());
-    for (size_t i = 0; column(*t) && i < ranks_.size(); ++i) {
-      int32_t& ended = told.own[i * columns_ + *column(*t)];
-      ended = std::max(ended, p_[*t].place + 1);
-    }
-    for (size_t i = 0; i < fars.size(); ++i)
-      if (after.far[i] && (fars[i].empty() || *fars[i].back() != after.far[i]))
-        fars[i].push_back(&after.far[i]);
+    for (size_t i = 0; i < ranks_.size(); ++i)
+      if (own[i].empty() || own[i].back() != after.own[i]) own[i].push_back(after.own[i]);
+    if (const auto stream = column(*t)) themselves.push_back({*stream, p_[*t].place + 1});
+    // Most know the same of other ranks.
+    for (size_t i = 0; i < told.far.size(); ++i)
+      if (heard_[i].empty() || heard_[i].back() != after.far[i]) heard_[i].push_back(after.far[i]);
   }
-  // Most know the same of other ranks.
-  for (size_t i = 0; i < fars.size(); ++i) {
-    std::sort(fars[i].begin(), fars[i].end(), [](const Far* a, const Far* b) { return *a < *b; });
-    const auto end = std::unique(fars[i].begin(), fars[i].end(),
-                                 [](const Far* a, const Far* b) { return *a == *b; });
-    for (auto far = fars[i].begin(); far != end; ++far) join_far(told.far[i], **far);
-  }
+  for (size_t i = 0; i < ranks_.size(); ++i)
+    told.own[i] =
+        i > 0 && own[i] == own[i - 1] ? told.own[i - 1] : counts_->raised(own[i], themselves);
+  for (size_t i = 0; i < told.far.size(); ++i) told.far[i] = counts_->join_lists(heard_[i]);
   for (TaskId t : tasks) forget(t);
   return told;
 }
 
-void Known::join_far(Far& a, const Far& b) const {
-  if (!b || a == b) return;
-  if (!a) {
-    a = b;
-    return;
-  }
-  const size_t at =
-      (reinterpret_cast<uintptr_t>(a.get()) * 31 + reinterpret_cast<uintptr_t>(b.get())) /
-      sizeof(Counts) % joined_.size();
-  Joined& joined = joined_[at];
-  if (joined.a != a || joined.b != b) joined = {a, b, both(a, b)};
-  a = joined.both;
-}
-
-Known::Far Known::both(const Far& a, const Far& b) const {
-  int32_t less = 0, more = 0;  // negative if `a` knows less, or more, than `b` of some stream
-  for (size_t i = 0; i < a->size(); ++i) {
-    less |= (*a)[i] - (*b)[i];
-    more |= (*b)[i] - (*a)[i];
-  }
-  if (more >= 0) return b;
-  if (less >= 0) return a;
-  auto both = std::make_shared<Counts>(*a);
-  join_counts(both->data(), b->data(), both->size());
-  return both;
-}
-
 void Known::hear(Clocks& clocks, TaskId task, uint32_t group) {
   const Clocks& heard = told(group);
-  for (size_t i = 0; i < ranks_.size(); ++i) {
-    if (!runs(task, i)) continue;
-    join_counts(clocks.own.data() + i * columns_, heard.own.data() + i * columns_, columns_);
-    if (peers_) join_far(clocks.far[i], heard.far[i]);
-  }
+  for (size_t i = 0; i < ranks_.size(); ++i)
+    if (runs(task, i)) join_rank(clocks, heard, i);
 }
 
-void Known::join(Clocks& a, const Clocks& b) const {
-  join_counts(a.own.data(), b.own.data(), a.own.size());
-  for (size_t i = 0; i < a.far.size(); ++i) join_far(a.far[i], b.far[i]);
+void Known::join(Clocks& a, const Clocks& b) {
+  for (size_t i = 0; i < ranks_.size(); ++i) join_rank(a, b, i);
+}
+
+void Known::join_rank(Clocks& a, const Clocks& b, size_t i) {
+  a.own[i] = counts_->join_two_rows(a.own[i], b.own[i]);
+  if (peers_) a.far[i] = counts_->join(a.far[i], b.far[i]);
+}
+
+// Of the counts, what no clock says any more.
+void Known::forget_unused() {
+  std::vector<bool> lists(counts_->lists(), false), rows(counts_->rows(), false);
+  const auto use = [&](const Clocks& clocks) {
+    for (const uint32_t row : clocks.own) rows[row] = true;
+    for (const uint32_t list : clocks.far) lists[list] = true;
+  };
+  for (const auto& stream : streams_) use(*stream);
+  for (const auto& after : after_)
+    if (after) use(*after);
+  for (const State& state : states_)
+    if (state.told) use(*state.told);
+  counts_->keep_only(lists, std::move(rows));
+  said_ = {};
 }
 
 void Known::end(TaskId task, const Clocks& clocks, bool waits) {
@@ -367,8 +355,7 @@ void Known::end(TaskId task, const Clocks& clocks, bool waits) {
     auto now = std::make_shared<Clocks>(clocks);
     for (size_t i = 0; i < ranks_.size(); ++i) {
       if (runs(task, i)) continue;
-      std::copy_n(stream->own.begin() + static_cast<std::ptrdiff_t>(i * columns_), columns_,
-                  now->own.begin() + static_cast<std::ptrdiff_t>(i * columns_));
+      now->own[i] = stream->own[i];
       if (peers_) now->far[i] = stream->far[i];
     }
     stream = std::move(now);

@@ -14,18 +14,18 @@
 #include <optional>
 #include <vector>
 
+#include "compiler/passes/shared_counts.h"
 #include "ir/program.h"
 
 namespace maco::passes {
 
 /// What is known at a place of a stream, rank by rank; ranks that do the same share one.
 struct Clocks {
-  using Counts = std::vector<int32_t>;
-  // Of each rank that is followed: of each of its streams that matters, how many tasks have ended.
-  Counts own;
-  /// Of each rank that is followed, of all ranks' streams, what peers told; changes seldom, so that
-  /// most clocks share it. Empty where peers aren't followed.
-  std::vector<std::shared_ptr<const Counts>> far;
+  // Of each rank that is followed: of each of its streams that matters, how many tasks have ended,
+  // a row of shared_counts.h. What it says of its own stream may be out of date.
+  std::vector<uint32_t> own;
+  /// Of each rank that is followed: what peers told, a list. Empty where peers aren't followed.
+  std::vector<uint32_t> far;
 };
 
 /// Tasks whose ends are asked about together: all that signal an event.
@@ -52,7 +52,8 @@ class Known {
         const std::vector<ir::TaskId>& asked);
 
   /// Makes `clocks` what the task, the next in Program order, knows without waits for local events.
-  void begin(ir::TaskId task, Clocks& clocks) const;
+  /// Clocks of tasks before it don't count any more.
+  void begin(ir::TaskId task, Clocks& clocks);
   /// Whether every task of the group has ended, on each rank that runs `asks`. A rank that leaves a
   /// task out has it end with what comes before it in its stream.
   bool has(const Clocks& clocks, ir::TaskId asks, uint32_t group);
@@ -64,25 +65,22 @@ class Known {
   /// Adds what the task knows when it has waited for all of the group.
   void hear(Clocks& clocks, ir::TaskId task, uint32_t group);
   /// Adds to `a` what `b` knows.
-  void join(Clocks& a, const Clocks& b) const;
+  void join(Clocks& a, const Clocks& b);
   /// The task has ended. `waits`: it may know more than its stream did.
   void end(ir::TaskId task, const Clocks& clocks, bool waits);
   /// Nobody asks about the group any more, if this is its last use.
   void done(uint32_t group);
   /// A wait for an event of peers is done: one fewer to come.
   void heard_peers(ir::EventId event);
+  /// Counts of a rank's streams that were joined one by one so far.
+  int64_t joins() const { return counts_->joins(); }
 
  private:
-  using Counts = Clocks::Counts;
+  using Counts = std::vector<int32_t>;
   struct State {  // of a group
     bool listed = false;
     Counts need;  // of each rank and stream, how many tasks have to have ended; of large groups
     std::unique_ptr<Clocks> told;
-  };
-  using Far = std::shared_ptr<const Counts>;
-  // The last joins of two, by where they are: tasks that wait for the same join the same.
-  struct Joined {
-    Far a, b, both;
   };
   struct Sender {
     ir::TaskId task;
@@ -93,14 +91,15 @@ class Known {
   bool of_peers(ir::EventId event) const;
   void list(uint32_t group);
   int32_t needed(ir::TaskId task, size_t i) const;
+  int32_t ended_before(const int32_t* own, ir::TaskId asks, ir::TaskId task) const;
   const Clocks& told(uint32_t group);
   void forget(ir::TaskId task);
-  void ask_peers(ir::TaskId task, size_t i, Clocks& clocks) const;
+  void ask_peers(ir::TaskId task, size_t i, Clocks& clocks);
   const Clocks* sent_to(ir::EventId event, size_t source, int rank, ir::TaskId& sender) const;
-  void receive(Clocks& clocks, Counts& far, size_t i, const Clocks& sent, ir::TaskId sender,
-               size_t source) const;
-  void join_far(Far& a, const Far& b) const;
-  Far both(const Far& a, const Far& b) const;
+  void receive(Clocks& clocks, size_t i, const Clocks& sent, ir::TaskId sender, size_t source);
+  uint32_t said_of_itself(const Clocks& sent, ir::TaskId sender, size_t from);
+  void join_rank(Clocks& a, const Clocks& b, size_t i);
+  void forget_unused();
   // Where the stream of the task's SM stands in clocks; none if nobody asks about its tasks.
   std::optional<size_t> column(ir::TaskId task) const;
 
@@ -122,7 +121,15 @@ class Known {
   std::vector<bool> absent_;                         // by task: may find no rows; empty: none does
   std::vector<std::vector<Sender>> senders_;         // by event of peers
   std::vector<int64_t> receivers_;                   // by event of peers: waits to come
-  mutable std::vector<Joined> joined_;
+  std::unique_ptr<SharedCounts> counts_;
+  std::vector<std::vector<uint32_t>> heard_;  // rows or lists that are to be joined, by rank
+  // What a task said last of its own rank, itself among it.
+  struct Said {
+    ir::TaskId sender{};
+    size_t from = 0;
+    uint32_t row = SharedCounts::kNothing;
+  };
+  Said said_;
 };
 
 }  // namespace maco::passes

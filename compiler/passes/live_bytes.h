@@ -1,4 +1,4 @@
-// Which footprints a later access may still conflict with, by address.
+// The footprints with which a later access may still conflict, by address.
 #pragma once
 
 #include <algorithm>
@@ -8,8 +8,8 @@
 
 namespace maco::passes {
 
-/// Footprints by number. Addresses are cut into segments, in each of which the same footprints
-/// live.
+/// Footprints by number. Addresses are cut into segments; in a segment the live footprints are the
+/// same.
 class LiveBytes {
  public:
   LiveBytes() { segments_[INT64_MIN]; }
@@ -23,7 +23,8 @@ class LiveBytes {
     }
   }
 
-  /// Those that live between two addresses, ascending; reads only if `reads` are wanted.
+  /// The footprints that live between two addresses, ascending; those that read only if `reads` is
+  /// set.
   std::vector<uint32_t> between(int64_t begin, int64_t end, bool reads) const {
     std::vector<uint32_t> found;
     for (auto at = std::prev(segments_.upper_bound(begin));
@@ -36,8 +37,8 @@ class LiveBytes {
     return found;
   }
 
-  /// Takes away those below number `first_kept` between two addresses; calls `dead` for each that
-  /// lives nowhere any more.
+  /// Removes the footprints with numbers below `first_kept` between two addresses. Calls `dead` for
+  /// each one that lives nowhere any more.
   template <class Dead>
   void clear(int64_t begin, int64_t end, uint32_t first_kept, const Dead& dead) {
     split(begin), split(end);
@@ -63,7 +64,7 @@ class LiveBytes {
   }
 
   std::map<int64_t, Segment> segments_;  // by where they begin
-  std::vector<uint32_t> refs_;           // by footprint: segments that it lives in
+  std::vector<uint32_t> refs_;           // by footprint: in how many segments it lives
 };
 
 }  // namespace maco::passes

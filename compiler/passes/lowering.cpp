@@ -1,5 +1,5 @@
-// lowering.cpp: a Program against its graph. Passes behind `tile` place and order tasks, and none
-// changes what they do: whatever damages that shows here, with the op that it belongs to.
+// lowering.cpp: compares a Program with its graph. Passes behind `tile` place and order tasks, and
+// don't change what tasks do. Any damage shows here, with the op to which it belongs.
 #include "compiler/passes/lowering.h"
 
 #include <fmt/format.h>
@@ -39,7 +39,7 @@ bool same_task(const ir::Task& a, const ir::Task& b) {
   return a.call == b.call && a.tile == b.tile && a.role == b.role && a.priority == b.priority &&
          a.ranks == b.ranks && a.accesses == b.accesses && a.after == b.after;
 }
-/// Packets may bring a warp that signals.
+/// Compares the uses of the SMs. Packets may add a warp that signals.
 bool same_uses(const ir::Program& given, const ir::Program& made) {
   if (given.uses == made.uses) return true;
   const cost::Machine* machine = cost::find_machine(made.target, made.board);
@@ -87,9 +87,9 @@ bool agree(const ir::Program& given, const ir::Program& made) {
          same_tasks(given, made);
 }
 
-/// What of a Program decides in which order its tasks may stand, without addresses: all that is
-/// touched of states that are written, and of buffers that are written again after they were read.
-/// Where all is written before it is read the verifier finds what is out of order (check_defined).
+/// The part of a Program that decides in which order its tasks may stand, without addresses: all
+/// accesses to states that are written, and to buffers that are written again after they were read.
+/// Where everything is written before it is read, the verifier finds wrong orders (check_defined).
 ir::Program rewritten(const ir::Program& made) {
   std::vector<bool> read(made.buffers.size(), false), again(made.buffers.size(), false);
   for (const ir::Task& t : made.tasks)
@@ -124,15 +124,15 @@ ir::Program rewritten(const ir::Program& made) {
   return p;
 }
 
-/// Two tasks of `given` that stand the other way round than data flows between them; nothing if all
-/// stand right.
+/// Two tasks of `given` whose order contradicts the flow of data between them; nothing if all are
+/// in order.
 std::optional<std::pair<ir::TaskId, ir::TaskId>> turned_round(const ir::Program& given,
                                                               const ir::Program& made) {
   if (same_list(given.tasks, made.tasks, same_tile)) return std::nullopt;
   const ir::Program flow = rewritten(made);
   if (flow.tasks.empty()) return std::nullopt;
   const std::vector<uint32_t> a = by_tile(given), b = by_tile(made);
-  std::vector<uint32_t> place(b.size());  // in `given`, of each task of `made`
+  std::vector<uint32_t> place(b.size());  // by task of `made`: its place in `given`
   for (size_t i = 0; i < b.size(); ++i) place[b[i]] = a[i];
   const Dependencies needed = find_dependencies(flow);
   std::vector<uint32_t> last(needed.sets.size(), 0);
@@ -145,7 +145,7 @@ std::optional<std::pair<ir::TaskId, ir::TaskId>> turned_round(const ir::Program&
   return std::nullopt;
 }
 
-/// As it was before it was planned, scheduled and synced.
+/// The Program as it was before it was planned, scheduled and synced.
 ir::Program without_order(ir::Program p, const ir::Program& made) {
   p.stage = ir::Stage::Tiled;
   if (same_uses(p, made)) p.uses = made.uses;
@@ -188,7 +188,7 @@ void report(const ir::Program& given, const ir::Program& made, ir::Diagnostics& 
   diagnostics.note({}, fmt::format("instead of {}", line(b, at)));
 }
 
-/// Cuts the ops of the graph that a Program carries.
+/// Cuts the ops of the graph that a Program carries into tasks.
 bool tile_again(const ir::Program& program, ir::Program& made, PassContext& context) {
   ir::Diagnostics& d = context.diagnostics;
   const auto graph = parse_graph_unit(

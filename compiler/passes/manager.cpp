@@ -17,7 +17,7 @@ namespace maco::passes {
 
 namespace {
 
-/// Does `work`, and adds its time to the log.
+/// Runs `work`, and adds its time to the log.
 template <class Work>
 bool timed(PassLog& log, std::string what, Work work) {
   const auto begin = std::chrono::steady_clock::now();
@@ -27,7 +27,8 @@ bool timed(PassLog& log, std::string what, Work work) {
   return ok;
 }
 
-/// The unit as its text says, so that what a text can't hold can't pass between passes.
+/// Prints the unit and parses it again, so that nothing passes between passes that a text can't
+/// hold.
 void reparse(Unit& unit, const std::string& pass) {
   ir::Diagnostics d;
   auto read = parse_unit(d.add_file("after " + pass, to_text(unit)), d);
@@ -92,7 +93,7 @@ ir::Program PassManager::lower(std::string_view pass, ir::Graph graph) {
   return program ? std::move(*program) : ir::Program();
 }
 
-// Functions that nobody has described are somebody's Programs about order only.
+// Unknown functions are allowed: such a Program is one about order only.
 bool PassManager::calls_hold(const ir::Program& program) {
   const int before = diagnostics_.errors();
   for (const ir::Call& call : program.calls)
@@ -108,10 +109,13 @@ bool PassManager::prove(const ir::Program& program, bool shared) {
   verify::VerifyOptions options;
   options.symmetric_limit = shared;
   options.witnesses = options_.witnesses;
-  if (!verify::verify(program, diagnostics_, options)) {
+  verify::VerifyStatistics numbers;
+  if (!verify::verify(program, diagnostics_, options, &numbers)) {
     failed_ = log_.proof_failed = true;
     return false;
   }
+  context_->statistics["clocks joined by verify"] = numbers.joins;
+  context_->statistics["accesses compared by verify"] = numbers.pairs;
   if (!calls_hold(program) || !check_lowering(program, *context_, tiled_ ? &*tiled_ : nullptr)) {
     failed_ = log_.proof_failed = true;
     return false;

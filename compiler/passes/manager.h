@@ -1,5 +1,5 @@
 // Runs passes. macoc, maco-opt, maco-run, the library and the tests all run them here, so that a
-// pass is checked, dumped, timed and proved the same way whoever runs it.
+// pass is checked, dumped, timed and proved the same way everywhere.
 #pragma once
 
 #include <map>
@@ -14,58 +14,58 @@
 
 namespace maco::passes {
 
-/// What is known of the passes that ran.
+/// What is known about the passes that ran.
 struct PassLog {
-  std::vector<std::pair<std::string, double>> seconds;  // by pass, in order; proofs apart
+  std::vector<std::pair<std::string, double>> seconds;  // by pass, in order; without proofs
   std::map<std::string, int64_t> statistics;
   /// As PassContext::fusions.
   std::map<std::string, std::vector<std::string>> fusions;
   /// The pass after which a proof failed (verify_each); empty if none did.
   std::string broken_by;
-  std::string right_after;    // the last pass after which nothing was wrong
-  bool proof_failed = false;  // whichever
+  std::string right_after;    // the last pass after which everything was right
+  bool proof_failed = false;  // whether any proof failed
 };
 
 /// Runs passes on the graph or Program that it is given. After an error, or after the pass that
-/// `stop_after` names, it runs nothing more and returns what it is given, so that a pipeline needs
-/// no conditions.
+/// `stop_after` names, it runs nothing more and returns its argument, so that a pipeline needs no
+/// conditions.
 class PassManager {
  public:
-  /// `options` and `diagnostics` have to outlive it. Stopped from the start, with an error, if
-  /// `context` (make_context) is none.
+  /// `options` and `diagnostics` have to outlive the manager. If `context` (from make_context) is
+  /// nothing, the manager is stopped from the start, with an error.
   PassManager(std::optional<PassContext> context, const PipelineOptions& options,
               ir::Diagnostics& diagnostics);
 
-  /// Runs the pass of this name on what it takes, and proves the result if verify_each asks for it.
-  /// On a graph: not the one that lowers.
+  /// Runs the pass of this name on a form that it takes, and proves the result if verify_each is
+  /// set. The overload for graphs doesn't run the pass that lowers.
   ir::Graph run(std::string_view pass, ir::Graph graph);
   ir::Program run(std::string_view pass, ir::Program program);
   Unit run(std::string_view pass, Unit unit);
-  /// Runs a pass that makes a Program of a graph; an empty one if stopped.
+  /// Runs a pass that makes a Program of a graph. Returns an empty Program if stopped.
   ir::Program lower(std::string_view pass, ir::Graph graph);
-  /// Proves a Program, as the pass `verify` does. With verify_each only if it changed since the
+  /// Proves a Program, as the pass `verify` does; with verify_each only if it has changed since the
   /// last proof. `shared`: no pass that makes symmetric memory smaller is to come.
   bool prove(const ir::Program& program, bool shared = true);
 
-  /// No error so far.
+  /// Whether there was no error so far.
   bool ok() const { return !failed_; }
-  /// Nothing more is run.
+  /// Whether nothing more is run.
   bool stopped() const { return failed_ || ended_; }
   const PassLog& log() const { return log_; }
 
  private:
-  /// Whether calls are what the device functions that they name take. Reports.
+  /// Whether calls fit the device functions that they name. Reports if not.
   bool calls_hold(const ir::Program& program);
-  /// After a pass: the dumps that were asked for.
+  /// Writes the dumps that were asked for after a pass.
   void show(const Pass& pass, Unit& unit);
 
   const PipelineOptions& options_;
   ir::Diagnostics& diagnostics_;
   std::optional<PassContext> context_;
   PassLog log_;
-  std::optional<std::string> text_;   // what the last pass left, where changes are asked for
-  int number_ = 0;                    // of passes that ran
-  std::optional<ir::Program> tiled_;  // what the last pass that lowers made
+  std::optional<std::string> text_;   // what the last pass left, if changes are asked for
+  int number_ = 0;                    // how many passes have run
+  std::optional<ir::Program> tiled_;  // the result of the last pass that lowers
   std::optional<ir::Program> proved_;
   bool failed_ = false, ended_ = false;
 };

@@ -15,7 +15,7 @@ namespace {
 using ir::EventId;
 using ir::TaskId;
 
-// By event: the tasks that wait for it; empty if it can't be merged.
+// By event: the tasks that wait for it; empty if the event can't be merged.
 std::vector<std::vector<TaskId>> waiters_of_events(const ir::Program& p) {
   std::vector<std::vector<TaskId>> waiters(p.events.size());
   std::vector<bool> plain;
@@ -54,7 +54,7 @@ void rename(std::vector<Use>& uses, const std::vector<EventId>& renamed) {
 
 void merge_events(ir::Program& p) {
   const std::vector<std::vector<TaskId>> waiters = waiters_of_events(p);
-  // By first waiter, so that few lists are compared.
+  // Grouped by first waiter, so that few lists are compared.
   std::map<std::tuple<TaskId, size_t, ir::Scope>, std::vector<std::vector<EventId>>> alike;
   for (size_t e = 0; e < p.events.size(); ++e) {
     if (waiters[e].empty()) continue;
@@ -68,7 +68,7 @@ void merge_events(ir::Program& p) {
     else
       group->push_back(ir::id_of<EventId>(e));
   }
-  std::vector<EventId> first;  // by event: that of its group
+  std::vector<EventId> first;  // by event: the first event of its group
   for (size_t e = 0; e < p.events.size(); ++e) first.push_back(ir::id_of<EventId>(e));
   for (const auto& [key, groups] : alike)
     for (const std::vector<EventId>& group : groups) {

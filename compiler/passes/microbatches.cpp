@@ -39,7 +39,8 @@ int64_t most_elements(const ir::Graph& graph, const ir::Shape& shape) {
   for (const ir::Expr& e : shape) n *= most(graph, e);
   return n;
 }
-// What passes put in a stage beside an op may have rows of something else.
+// Whether the op's rows are those of the stage. An op that passes put in a stage may have rows of
+// something else.
 bool has_own_rows(const Op& op) {
   const ops::OpDef& def = *ops::find_op(op.kind);
   return !def.internal || def.refuse_stage;
@@ -57,14 +58,14 @@ std::vector<std::optional<size_t>> stages_by_op(const ir::Graph& graph) {
     if (const auto it = stages.find(graph.ops[i].name); it != stages.end()) list[i] = it->second;
   return list;
 }
-// The inputs of which a microbatch of the result needs a microbatch alone.
+// The inputs of which a microbatch of the result needs only one microbatch.
 std::vector<TensorId> inputs_by_rows(const ir::Graph& graph, const Op& op) {
   std::vector<TensorId> list;
   const ops::OpDef& def = *ops::find_op(op.kind);
   for (size_t i = 0; i < op.in.size(); ++i) {
     std::vector<bool> cut(op.in.size(), false);
     cut[i] = true;
-    // One that another input is as well tells nothing.
+    // A tensor that is two inputs of the op tells nothing.
     if (def.refuse_stage && def.refuse_stage(graph, op, cut).empty() &&
         std::count(op.in.begin(), op.in.end(), op.in[i]) == 1)
       list.push_back(op.in[i]);
@@ -102,7 +103,7 @@ bool Microbatches::check(const ir::Graph& graph, ir::Diagnostics& diagnostics) {
   if (!graph.pipeline) return true;
   const int before = diagnostics.errors();
   const auto stages = stages_of(graph);
-  std::map<TensorId, std::pair<const Op*, size_t>> made;  // in a stage, by which op
+  std::map<TensorId, std::pair<const Op*, size_t>> made;  // in a stage: the op that makes it
   std::vector<const Op*> members;
   for (const Op& op : graph.ops) {
     const auto stage = stages.find(op.name);
@@ -122,20 +123,22 @@ bool Microbatches::check(const ir::Graph& graph, ir::Diagnostics& diagnostics) {
                            it->second.second + 1));
     }
     if (has_own_rows(op)) {
-      const std::string why = !def.refuse_stage ? "nothing says which rows it reads for a row"
-                                                : def.refuse_stage(graph, op, cut);
+      const std::string why = !def.refuse_stage
+                                  ? "it is unknown which rows it reads for a row of its result"
+                                  : def.refuse_stage(graph, op, cut);
       if (!why.empty()) {
         refuse(why);
         continue;
       }
       members.push_back(&op);
     }
-    // Of what passes put in a stage beside an op only what it makes of cut tensors is cut.
+    // If passes put an op in a stage, only its results from cut tensors are cut.
     if (has_own_rows(op) || std::find(cut.begin(), cut.end(), true) != cut.end())
       for (const TensorId t : op.out) made[t] = {&op, stage->second};
   }
   if (diagnostics.errors() != before) return false;
-  // Each a multiple of those that are fewer: so it stays whichever of the ops passes leave out.
+  // Rows must be multiples of any smaller number of rows; so the check holds whichever ops passes
+  // leave out.
   const auto rows = [&](const Op* op) -> const ir::Expr& { return rows_of(graph, *op).shape[0]; };
   std::stable_sort(members.begin(), members.end(), [&](const Op* a, const Op* b) {
     return most(graph, rows(a)) < most(graph, rows(b));
@@ -163,13 +166,13 @@ ops::Cut Microbatches::within(const ops::TileContext& op, ops::Cut cut) const {
   size_t axis = 0;
   int64_t limit = elements(y);
   if (def.tile_axes[0] == "rows") {
-    // Of what an op over the last axis reads, where its result has an axis less.
+    // For an op over the last axis, whose result has an axis less, the limit is what it reads.
     const bool reduces = !op.op().in.empty() && graph_[op.op().in[0]].shape.size() > y.shape.size();
     const ir::Tensor& x = reduces ? graph_[op.op().in[0]] : y;
     if (x.shape.size() > 1)
       limit = elements(x) / most(graph_, x.shape.back());
     else if (x.shape[0].is_constant())
-      axis = 1;  // it is one row
+      axis = 1;  // its only row
   } else if (def.tile_axes[0] != "elements") {
     return cut;
   }
@@ -182,7 +185,7 @@ ops::Cut Microbatches::within(const ops::TileContext& op, ops::Cut cut) const {
   int64_t power = 1;
   while (power <= limit / 2) power *= 2;
   while (power > 0 && !takes(power)) power /= 2;
-  // Lower ones by less than half would be more tasks than they are worth.
+  // Tiles of less than half the height would be more tasks than they are worth.
   for (int64_t parts = (limit + given - 1) / given; parts > 0 && limit / parts * 2 > power; ++parts)
     if (limit % parts == 0 && takes(limit / parts)) return cut;
   if (power > 0 && takes(power)) return cut;
@@ -194,10 +197,10 @@ ops::Cut Microbatches::within(const ops::TileContext& op, ops::Cut cut) const {
 
 namespace {
 
-/// For each task the first of these that it may start in: a time in microbatches.
+/// For each task the earliest time at which it may start, in microbatches.
 class Times {
  public:
-  /// `own`: no sooner than that.
+  /// `own`: the earliest times by the tasks' own microbatches.
   Times(const ir::Program& program, const Dependencies& dependencies, std::vector<int64_t> own)
       : p_(program),
         found_(dependencies),
@@ -206,8 +209,8 @@ class Times {
         by_event_(p_.events.size(), kUnknown),
         by_call_(p_.calls.size(), kUnknown) {}
 
-  /// All come behind what they need, of this rank or, if the list has that earlier, of others; and
-  /// mates together.
+  /// Makes each task come no sooner than what it needs, on this rank and, if it is earlier in the
+  /// list, on others; mates come together.
   std::vector<int64_t> run() {
     for (size_t t = 0; t < p_.tasks.size(); ++t) {
       const functions::Function* function = functions::find_function(p_[p_.tasks[t].call].function);
@@ -245,11 +248,11 @@ class Times {
   const ir::Program& p_;
   const Dependencies& found_;
   std::vector<int64_t> times_;
-  std::vector<int64_t> by_set_, by_event_, by_call_;  // of the last of their tasks so far
+  std::vector<int64_t> by_set_, by_event_, by_call_;  // times of the last of their tasks so far
 };
 
-// Of the first rows that a task touches, or kUnknown. `elements_of`, by buffer: how many a
-// microbatch has, 0 of what doesn't tell.
+// The microbatch of the first rows that a task touches, or kUnknown. `elements_of`: for each
+// buffer, how many elements a microbatch has; 0 for buffers that tell nothing.
 int64_t microbatch_of(const ir::Task& task, const std::vector<int64_t>& elements_of) {
   int64_t first = kUnknown;
   for (const ir::Access& a : task.accesses) {
@@ -261,15 +264,16 @@ int64_t microbatch_of(const ir::Task& task, const std::vector<int64_t>& elements
   return first;
 }
 
-/// The rank and the task at which it would wait for ever if each rank ran its tasks one by one, in
-/// the order of `list`.
+/// The rank and the task at which that rank would wait for ever, if each rank ran its tasks one by
+/// one in the order of `list`.
 struct Stuck {
   size_t rank = 0, task = 0;
 };
 std::optional<Stuck> find_stuck(const ir::Program& p, const std::vector<size_t>& list) {
   const auto world = static_cast<size_t>(p.world);
   const auto runs = [&](size_t task, size_t rank) { return p.tasks[task].ranks >> rank & 1; };
-  // By event and rank, how far that is along the list when all that signals it has ended.
+  // By event and rank: the place in the list from which on everything that signals the event has
+  // ended.
   std::vector<std::vector<size_t>> behind(p.events.size());
   for (size_t i = 0; i < list.size(); ++i)
     for (const ir::Signal& s : p.tasks[list[i]].signals) {
@@ -322,7 +326,7 @@ std::vector<int64_t> Microbatches::microbatches(const ir::Program& program) cons
     if (staged) told.insert(told.end(), op.out.begin(), op.out.end());
     for (const TensorId id : told)
       elements_of[index(buffer_of.at(graph_[id].name))] = elements(graph_[id]);
-    int64_t last = 0;  // what has no rows of its own goes with the task before it
+    int64_t last = 0;  // tasks without rows of their own go with the task before them
     for (; t < list.size() && program.tasks[t].call == call; ++t) {
       if (!staged) continue;
       if (const int64_t own = microbatch_of(program.tasks[t], elements_of); own != kUnknown)
@@ -340,10 +344,11 @@ std::vector<int64_t> Microbatches::times(const ir::Program& program,
   const auto last = std::find_if(microbatches.rbegin(), microbatches.rend(),
                                  [](int64_t m) { return m != kUnknown; });
   const auto end = static_cast<size_t>(microbatches.rend() - last);
-  // How much later all is behind the next collective of no stage, where those stay in their places.
+  // By how much everything behind a collective outside of all stages is later, if such collectives
+  // keep their places.
   const int64_t later = flow == Flow::InPlaces ? rows_ + 2 : 0;
   int64_t begin = 0;
-  const Op* collective = nullptr;  // the last of no stage
+  const Op* collective = nullptr;  // the last one outside of all stages
   std::vector<int64_t> list(program.tasks.size(), kBehind);
   for (size_t t = 0; t < end; ++t) {
     const size_t i = op_of_.at(program[program.tasks[t].call].op);

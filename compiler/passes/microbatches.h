@@ -1,9 +1,9 @@
-// A graph's `pipeline`: rows are cut into microbatches, stages overlap.
+// A graph's `pipeline`: rows are cut into microbatches, and stages overlap.
 //
-// Ops stay whole, and with them how K is split and sums are ordered: a pipeline changes no bit.
-// Their tasks have the rows of one microbatch where their tiles can be so low, and come in the
-// order in which microbatches go through the stages: the second microbatch is in the first stage
-// while the first is in the second. What tasks wait for are the tiles that they read, as ever.
+// Ops stay whole, and so do the splitting of K and the order of additions: a pipeline changes no
+// bits. Tasks have the rows of one microbatch, if tiles can be so low. Tasks come in the order in
+// which microbatches go through the stages: the second microbatch is in the first stage while the
+// first is in the second. As always, tasks wait only for the tiles that they read.
 #pragma once
 
 #include <cstdint>
@@ -23,32 +23,32 @@ namespace maco::passes {
 
 class Microbatches {
  public:
-  /// Of a graph with shapes. Empty if it has no pipeline.
+  /// For a graph with inferred shapes. Empty if it has no pipeline.
   explicit Microbatches(const ir::Graph& graph);
 
-  /// Whether `graph` can be run so; reports each op that can't. Rows (extents of axis 0) must be as
-  /// many in all stages, or multiples.
+  /// Whether `graph` can run as a pipeline; reports each op that can't. The numbers of rows
+  /// (extents of axis 0) must be equal in all stages, or multiples of each other.
   static bool check(const ir::Graph& graph, ir::Diagnostics& diagnostics);
 
   /// The stage of an op, from 0.
   std::optional<size_t> stage_of(ir::OpId op) const { return stages_[index(op)]; }
-  /// The cut of an op of a stage with tiles within a microbatch: the highest of those of `cut` or
-  /// lower whose multiple it is, else the highest that are no higher. `cut` if the op takes no such
-  /// tiles; then some have rows of several microbatches.
+  /// The cut of an op in a stage with tiles that lie within a microbatch: the highest tiles that
+  /// are as high as those of `cut` or a divisor of that; else the highest that are no higher. `cut`
+  /// itself if the op takes no such tiles; some tiles then have rows of several microbatches.
   ops::Cut within(const ops::TileContext& op, ops::Cut cut) const;
-  /// Puts the tasks in order: by microbatch plus stage, and behind what they depend on. Those of
-  /// other ops come ahead of the stages, or as soon as what they need, and those behind the last
-  /// stage stay there. False, having reported, if ranks would wait for each other for ever then.
+  /// Puts the tasks in order: by microbatch plus stage, and behind what they depend on. Tasks of
+  /// other ops come before the stages, or as soon as what they need; those behind the last stage
+  /// stay there. Returns false, after reporting, if ranks would then wait for each other for ever.
   bool order(ir::Program& program, PassContext& context) const;
 
  private:
-  /// Of a tensor that has rows: how many elements at most a microbatch has of it.
+  /// The most elements of a tensor with rows that a microbatch has.
   int64_t elements(const ir::Tensor& tensor) const;
-  /// By task, that of its first rows; -1 for tasks of other ops.
+  /// For each task the microbatch of its first rows; -1 for tasks of other ops.
   std::vector<int64_t> microbatches(const ir::Program& program) const;
-  /// When tasks come. Where ranks pass on what they receive, one microbatch may not begin on a rank
-  /// before the one ahead has left another (OneByOne); and other collectives may have to keep their
-  /// places among those of stages (InPlaces).
+  /// When tasks come. OneByOne: ranks pass on what they receive, and one microbatch may not begin
+  /// on a rank before the microbatch ahead of it has left another rank. InPlaces: other collectives
+  /// keep their places among those of stages, too.
   enum class Flow { Overlapped, OneByOne, InPlaces };
   std::vector<int64_t> times(const ir::Program& program, const std::vector<int64_t>& microbatches,
                              Flow flow) const;
@@ -56,8 +56,8 @@ class Microbatches {
   const ir::Graph& graph_;
   std::map<std::string_view, size_t> op_of_;   // by name
   std::vector<std::optional<size_t>> stages_;  // by op
-  int64_t rows_ = 0;                           // at most, of the stage with the fewest
-  int64_t each_ = 0;                           // of these, in a microbatch
+  int64_t rows_ = 0;                           // at most, in the stage with the fewest
+  int64_t each_ = 0;                           // of these rows, in a microbatch
 };
 
 }  // namespace maco::passes

@@ -15,12 +15,12 @@ struct Witness;
 
 namespace maco::passes {
 
-/// What stands after a pass, as text.
+/// The result of a pass, as text.
 struct Dump {
   std::string pass;
-  std::string file;  // its name among the dumps of a run: "05-tile.program"
+  std::string file;  // its name in the dump directory: "05-tile.program"
   std::string text;
-  /// What the pass changed, where only that was asked for (print_changed); else empty.
+  /// What the pass changed, if only that was asked for (print_changed); else empty.
   std::string changes{};
 };
 
@@ -33,10 +33,11 @@ struct PipelineOptions {
   bool fuse = true;     // --no-fuse
   bool prune = true;    // --no-prune
   bool packets = true;  // --no-packets
-  /// The only one that is wanted, from 1, of the variants of `sm_roles`; 0: all (--variant).
+  /// The number, from 1, of the only wanted variant of `sm_roles`; 0: all (--variant).
   int64_t variant = 0;
 
-  /// Files of collectives that the graph's ops may name as their algorithm, besides its own.
+  /// Files with collectives that the graph's ops may name as their algorithm, besides the graph's
+  /// own.
   std::vector<std::string> algorithms{};
 
   /// For sources of ops `cuda` (frontend/cuda_kernels.h).
@@ -46,28 +47,28 @@ struct PipelineOptions {
   std::string stop_after;    // name of the last pass to run; empty: all
   bool verify_each = false;  // prove the Program after each pass that changed it
   bool reparse = false;      // print and parse the IR between all passes
-  /// Names of passes, or "all", after which `print` gets the text.
+  /// Names of passes, or "all", whose results `print` gets as text.
   std::vector<std::string> print_after;
-  bool print_changed = false;  // and after each pass that changed it what it changed
+  bool print_changed = false;  // and what each pass changed
   std::function<void(const Dump&)> print{};
   std::function<void(const Dump&)> dump{};  // gets the text after every pass
-  /// Called after each pass that succeeded. May replace the unit by another of the same form: one
-  /// with other tiles, for a tuner.
+  /// Called after each pass that succeeded. May replace the unit by another of the same form, for
+  /// example one with other tiles, for a tuner.
   std::function<void(const Pass&, Unit&)> after_pass{};
-  /// Gets the proofs' account of how a fault comes about.
+  /// Gets the proofs' witnesses of faults.
   std::vector<verify::Witness>* witnesses = nullptr;
-  /// Gets the text of how a user's algorithm goes wrong (ops/collectives/chunk_witness.h).
+  /// Gets the text of a fault of a user's algorithm (ops/collectives/chunk_witness.h).
   std::string* algorithm_witness = nullptr;
 };
 
 /// How sources of ops `cuda` are read.
 frontend::CudaSettings cuda_settings(const PipelineOptions& options);
 
-/// What the passes are told of the machine and by `options`. Nothing, having reported, if there is
-/// no such machine or a rank is to use more SMs than it has.
+/// What passes are told about the machine and by `options`. Returns nothing, after reporting, if
+/// there is no such machine or a rank is to use more SMs than it has.
 std::optional<PassContext> make_context(const PipelineOptions& options,
                                         ir::Diagnostics& diagnostics);
-/// The same for a graph or a Program, which has its own target and board.
+/// The same for a graph or a Program, which has a target and board of its own.
 std::optional<PassContext> make_context(const Unit& unit, const PipelineOptions& options,
                                         ir::Diagnostics& diagnostics);
 

@@ -55,12 +55,12 @@ class Builder {
     if (first != then) whole_[then].push_back(first);
   }
 
-  // Definition order gives value semantics: reads after writes, and writes after reads and writes,
-  // of each tensor.
+  // Definition order gives value semantics, for each tensor: reads come after writes, and writes
+  // after reads and writes.
   void add_data() {
     struct Uses {
       std::vector<size_t> readers, writers;  // readers: since the last writer
-      // From the last conservative writer on, which has waited for those before it.
+      // Those since the last conservative writer, which has waited for those before it.
       std::vector<size_t> all_readers, all_writers, conservative_readers;
     };
     std::vector<Uses> uses(g_.tensors.size());
@@ -108,8 +108,8 @@ class Builder {
       if (g_.ops[i].phase)
         if (const auto it = numbers.find(*g_.ops[i].phase); it != numbers.end())
           members[it->second].push_back(i);
-    // Looks through phases without ops; a phase that has ops waits for those before it. The
-    // frontend has refused cycles.
+    // Looks through phases without ops; a phase with ops waits for those before it. The frontend
+    // has refused cycles.
     std::vector<size_t> seen(n, n);
     for (size_t p = 0; p < n; ++p) {
       if (members[p].empty()) continue;
@@ -154,14 +154,13 @@ class Builder {
   }
 
   // A barrier, and a collective that overlaps with nothing, waits for all earlier ops, and all
-  // later ones wait for it; members of one region may run together nevertheless.
+  // later ops wait for it. Members of one region may nevertheless run together.
   void add_alone() {
     std::set<std::string_view> named;
     for (const ir::OverlapRegion& r : g_.overlap_regions) named.insert(r.ops.begin(), r.ops.end());
     std::vector<size_t> since;  // the last such op outside of all regions, and the ops behind it
     for (size_t i = 0; i < n_; ++i) {
-      const bool alone = ops::is_collective(g_.ops[i]) &&
-                         (overlap(i) == ir::Overlap::None || g_.ops[i].kind == "barrier");
+      const bool alone = ops::runs_alone(g_, g_.ops[i]);
       if (alone && named.count(g_.ops[i].name)) {
         for (size_t k = 0; k < n_; ++k)
           if (k != i && !same_region(i, k)) k < i ? whole(k, i) : whole(i, k);
@@ -182,7 +181,7 @@ class Builder {
                        [&](const ir::OverlapRegion& r) { return holds(r, a) && holds(r, b); });
   }
 
-  // A collective that names a group runs apart from ops of other groups.
+  // A collective that names a group doesn't run together with ops of other groups.
   void add_groups() {
     std::vector<size_t> grouped;
     for (size_t i = 0; i < n_; ++i)
@@ -218,9 +217,10 @@ class Builder {
     if (order.linear.size() != n_) {
       for (size_t i = 0; i < n_; ++i)
         if (missing[i] > 0) {
-          diagnostics.error(g_.ops[i].loc, fmt::format("the order asked of '{}' and its neighbours "
-                                                       "has a cycle: overlap settings, groups, "
-                                                       "'after' and phases contradict each other",
+          diagnostics.error(g_.ops[i].loc, fmt::format("the constraints on the order of '{}' and "
+                                                       "its neighbours form a cycle: overlap "
+                                                       "settings, groups, 'after' and phases "
+                                                       "contradict each other",
                                                        g_.ops[i].name));
           break;
         }

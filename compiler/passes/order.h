@@ -1,4 +1,4 @@
-// Which ops of a graph must have ended on a rank before another starts there.
+// Which ops of a graph must have ended on a rank before another op starts there.
 #pragma once
 
 #include <vector>
@@ -10,17 +10,18 @@
 namespace maco::passes {
 
 struct OpOrder {
-  /// All ops, so that every dependency points forward; among ops that are free the one of higher
-  /// priority, then the one defined first, comes first.
+  /// All ops, so that every dependency points forward. Among ops without open dependencies the one
+  /// with the higher priority comes first, then the one defined first.
   std::vector<ir::OpId> linear;
-  /// For each op (by its index in the graph) the ops that must have ended as a whole: `after`,
-  /// phases, regions, overlap, groups, barriers; without those that others of the list imply.
+  /// For each op (by its index in the graph) the ops that must have ended as a whole: because of
+  /// `after`, phases, regions, overlap, groups and barriers; without ops that others of the list
+  /// imply.
   std::vector<std::vector<ir::OpId>> whole;
 };
 
-/// Orders `graph`, which has no cycle (checked when it was built; a cycle made by overlap settings
-/// is reported here). Sends stand before what receives them where that can be, and no rank waits
-/// for ever if all keep the order: a graph in which one would is reported.
+/// Orders the ops of `graph`, which has no cycle (checked when it was built; cycles through overlap
+/// settings are reported here). Sends stand before their receives where possible. Reports a graph
+/// in which some rank would wait for ever if all ranks keep the order.
 bool order_ops(const ir::Graph& graph, const ops::Messages& messages, OpOrder& order,
                ir::Diagnostics& diagnostics);
 

@@ -1,4 +1,4 @@
-// The passes: each takes an IR and returns an IR, and passes talk to each other through it only.
+// The passes: each takes an IR and returns an IR. Passes communicate only through the IR.
 #pragma once
 
 #include <map>
@@ -22,46 +22,46 @@ struct PassContext {
   ir::Diagnostics& diagnostics;
   const cost::Machine& machine;
   bool load_ahead = true;     // --no-load-ahead
-  int64_t available_sms = 0;  // of the machine, for one rank (fewer with --ranks-per-gpu)
+  int64_t available_sms = 0;  // of the machine's SMs, for one rank (fewer with --ranks-per-gpu)
   std::string* algorithm_witness = nullptr;  // as PipelineOptions has it
   // "waits inserted", "waits pruned", ...: for --report and dumps
   std::map<std::string, int64_t> statistics;
-  /// What was fused, and what wasn't and why, for --report and --explain: by what happened the ops
-  /// that it happened to.
+  /// What was fused, and what wasn't and why, for --report and --explain: for each such text the
+  /// ops that it concerns.
   std::map<std::string, std::vector<std::string>> fusions{};
   void fused(const std::string& what, const std::string& op) { fusions[what].push_back(op); }
 };
 
-/// What stands between two passes.
+/// What one pass leaves for the next.
 using Unit = std::variant<ir::Graph, ir::Program>;
 
-/// What a Unit promises, in the order of the pipeline: each form promises what those before it do.
-/// It is read off the Unit, whoever wrote it: a graph that a user wrote with algorithms and ranges
-/// has its roles.
+/// The form of a Unit, in the order of the pipeline; each form promises what the forms before it
+/// do. It is derived from the Unit, whoever wrote it: a graph in which a user wrote algorithms and
+/// ranges has form Roles.
 enum class Form : uint8_t {
   Graph,      // inferred, as the frontends return it
-  Supported,  // nothing in it that this version can't compile
+  Supported,  // without anything that this version can't compile
   Canonical,  // no collective of one rank; no op writes a state that it still reads
   Chosen,     // each collective names its algorithm
   Roles,      // sm_roles is a list of ranges of the target's SMs, with a home for every kind of op
   Cut,        // each op says how it is cut
-  Tiled,      // a Program of that stage
+  Tiled,      // a Program of the stage `tiled`
   Planned,
   Scheduled,
   Synced,
 };
 /// "a canonical graph", "a tiled Program"
 std::string_view name(Form form);
-/// The last form whose promises hold. Of a Program, what its stage says: whether it keeps that is
-/// the verifier's.
+/// The last form whose promises hold. For a Program it is what its stage says; whether the Program
+/// keeps that promise is the verifier's to check.
 Form form_of(const Unit& unit, const PassContext& context);
 
 struct Pass {
   std::string name;
   std::string summary;
-  Form takes_from, takes_to;  // it takes these forms and those between them
+  Form takes_from, takes_to;  // the pass takes these forms and all between them
   Form gives;                 // at least
-  /// False if an error was reported. Exactly one of the three is set.
+  /// Returns false if an error was reported. Exactly one of the three is set.
   bool (*on_graph)(ir::Graph&, PassContext&) = nullptr;
   bool (*lower)(const ir::Graph&, ir::Program&, PassContext&) = nullptr;
   bool (*on_program)(ir::Program&, PassContext&) = nullptr;
@@ -71,15 +71,15 @@ struct Pass {
 const std::vector<Pass>& registry();
 const Pass* find_pass(std::string_view name);
 
-/// Whether `unit` is of a form between these two, and if a Program of the structure that its stage
-/// promises: ids and bounds hold, so that nobody need look again. Reports if not; `who` takes it:
-/// "pass 'tile'".
+/// Whether `unit` has a form between these two and, if it is a Program, the structure that its
+/// stage promises: ids and bounds hold, so that passes needn't check them again. Reports if not.
+/// `who` takes it: "pass 'tile'".
 bool check_form(std::string_view who, Form from, Form to, const Unit& unit, PassContext& context);
 
-/// Applies `pass` to `unit`; refuses what it doesn't take (check_form).
+/// Applies `pass` to `unit`; refuses what the pass doesn't take (check_form).
 bool apply(const Pass& pass, Unit& unit, PassContext& context);
 
-// The passes, one file each, and what some leave behind (form_of).
+// The passes, one file each, and predicates for what some of them leave behind (form_of).
 bool check_support(ir::Graph& graph, PassContext& context);
 bool is_supported(const ir::Graph& graph);
 bool canonicalize(ir::Graph& graph, PassContext& context);

@@ -9,7 +9,7 @@ namespace maco::passes {
 
 namespace {
 
-/// What else is left out without fusion, in this order.
+/// Passes that are also left out without fusion, in this order.
 constexpr const char* kJoiningPasses[] = {"push-products", "gather-products", "fuse-sums"};
 
 template <size_t N>
@@ -27,10 +27,10 @@ Unit run_pipeline(ir::Graph graph, const PipelineOptions& options, PassManager& 
   // writes a state that it still reads.
   graph = passes.run("canonicalize", std::move(graph));
 
-  // From here on operands of products lie in memory as loads want them, copied if need be.
+  // From here on operands of matmuls lie in memory as loads want them, copied if need be.
   graph = passes.run("prepare-operands", std::move(graph));
 
-  // From here on ops that are quicker together are one op each: attention with the rows appended to
+  // From here on ops that are faster together are one op each: attention with the rows appended to
   // its caches, chains of elementwise ops, norms with the matmuls that read them.
   if (options.fuse)
     for (const char* pass : kFusingPasses) graph = passes.run(pass, std::move(graph));
@@ -38,15 +38,16 @@ Unit run_pipeline(ir::Graph graph, const PipelineOptions& options, PassManager& 
   // From here on each collective names its algorithm.
   graph = passes.run("choose-collectives", std::move(graph));
 
-  // Products send their tiles to the collectives that read them, and begin with their own rank's
-  // rows of what is gathered; and what is made of sums that they have sent is part of these.
+  // Matmuls push their tiles to the collectives that read them, and begin with their own rank's
+  // rows of a gathered operand. What is computed from sums that they have pushed becomes part of
+  // the collectives.
   if (options.fuse)
     for (const char* pass : kJoiningPasses) graph = passes.run(pass, std::move(graph));
 
-  // From here on sm_roles is a list of ranges, and every kind of op has a home.
+  // From here on sm_roles is a list of ranges, and every kind of op has SMs.
   graph = passes.run("assign-roles", std::move(graph));
 
-  // From here on each op says by which method it is computed, and in which tiles.
+  // From here on each op names its method and its tiles.
   graph = passes.run("choose-tiles", std::move(graph));
   if (passes.stopped()) return graph;
 
@@ -54,10 +55,10 @@ Unit run_pipeline(ir::Graph graph, const PipelineOptions& options, PassManager& 
   // forward.
   ir::Program program = passes.lower("tile", std::move(graph));
 
-  // Small temporaries that tasks hand over are packets, with hints to wait for.
+  // Small temporaries between tasks become packets, with hints to wait for.
   if (options.packets) program = passes.run("send-packets", std::move(program));
 
-  // From here on temporaries and slots have addresses, each slot one of its own.
+  // From here on temporaries and slots have addresses; each slot has one of its own.
   program = passes.run("plan-memory", std::move(program));
 
   // From here on each task has an SM and a place in its stream.

@@ -1,5 +1,5 @@
-// From a graph to a synced Program: the passes in order. The first file to read of the compiler is
-// pipeline.cpp.
+// From a graph to a synced Program: all passes in order. pipeline.cpp is the first file of the
+// compiler to read.
 #pragma once
 
 #include "compiler/passes/manager.h"
@@ -10,12 +10,12 @@ namespace maco::passes {
 inline constexpr const char* kFusingPasses[] = {"fuse-attention", "fuse",       "fuse-norms",
                                                 "fuse-slices",    "fuse-ropes", "fuse-appends"};
 
-/// All passes in order, or up to options.stop_after. `graph` is inferred (as the frontends return
-/// it). Returns what the last pass made, which is of use only if passes.ok().
+/// Runs all passes in order, or up to options.stop_after. `graph` is inferred (as the frontends
+/// return it). Returns the result of the last pass, which is of use only if passes.ok().
 Unit run_pipeline(ir::Graph graph, const PipelineOptions& options, PassManager& passes);
 
-/// The names of the passes that run_pipeline runs with these options, in order, up to and with `to`
-/// (empty: all).
+/// The names of the passes that run_pipeline runs with these options, in order, up to and including
+/// `to` (empty: all).
 std::vector<std::string> pipeline_passes(const PipelineOptions& options, std::string_view to = "");
 
 struct PipelineResult {

@@ -1,11 +1,12 @@
-// plan_memory.cpp: addresses. A temporary lives from the first task that touches it to the last, in
-// Program order; temporaries whose lives don't meet may share bytes (insert-sync orders their
-// uses). Branches of a graph would wait for each other then, so that only those share that follow
-// from each other, unless that takes too much memory. Those with packets come first and share
-// nothing, nor do small ones beside them: packets order nobody's uses, and events would have to.
-// Slots get symmetric memory of their own: peers write them whenever they are ready, so that
-// lifetimes on this rank say nothing; share-slots looks at what orders ranks. On the CPU target
-// what users' kernels write shares nothing, either, and has red zones around it.
+// plan_memory.cpp: assigns addresses. A temporary lives from the first task that touches it to the
+// last, in Program order. Temporaries whose lives don't meet may share bytes; insert-sync orders
+// their uses. But branches of a graph would then wait for each other. So only temporaries that
+// follow from each other share bytes, unless that takes too much memory. Temporaries with packets
+// come first and share nothing, nor do small ones beside them: packets order nobody's uses, and
+// events would have to. Slots get symmetric memory of their own: peers write them whenever they are
+// ready, so that lifetimes on this rank say nothing. share-slots looks at what orders ranks. On the
+// CPU target, temporaries that users' kernels write share nothing either, and have red zones around
+// them.
 
 #include <algorithm>
 #include <map>
@@ -41,7 +42,7 @@ class Arena {
       if (rest > 0) holes_[at + bytes] = rest;
       return at;
     }
-    // Nothing fits: extend a hole at the end, if there is one.
+    // Nothing fits: extend the hole at the end, if there is one.
     int64_t at = end_;
     if (!holes_.empty()) {
       auto last = std::prev(holes_.end());
@@ -75,8 +76,8 @@ class Arena {
   int64_t end_ = 0;
 };
 
-// Which calls a call's tasks need the results of, directly or not: some of them at least, where
-// calls' tasks take turns.
+// The calls whose results a call's tasks need, directly or indirectly. Where calls' tasks
+// alternate, some of its tasks need them.
 class Needs {
  public:
   explicit Needs(const ir::Program& p)
@@ -97,7 +98,7 @@ class Needs {
         if (a.writes()) add_to(writing_[index(a.region.buffer)], c);
     }
   }
-  /// Whether all that writes `later` needs all that touches `before`.
+  /// Whether all calls that write `later` need all calls that touch `before`.
   bool follows(size_t later, size_t before) const {
     for (const size_t w : writing_[later])
       for (const size_t t : touching_[before])
@@ -126,8 +127,8 @@ struct Place {
   size_t buffer;
 };
 
-// Offsets from `base` on: where lives don't meet and one follows from the other, bytes are shared.
-// Returns where the last ends.
+// Places temporaries from `base` on. Two share bytes if their lives don't meet and one follows from
+// the other. Returns where the last one ends.
 int64_t place_apart(const ir::Program& program, const std::vector<Life>& life,
                     const std::vector<size_t>& temps, int64_t base, std::vector<int64_t>& offsets) {
   const Needs needs(program);
@@ -140,7 +141,7 @@ int64_t place_apart(const ir::Program& program, const std::vector<Life>& life,
         taken.push_back(other);
     std::sort(taken.begin(), taken.end(),
               [](const Place& x, const Place& y) { return x.begin < y.begin; });
-    // The smallest gap that has room, else behind the last.
+    // The smallest gap with enough room, else behind the last.
     const int64_t bytes = aligned(program.buffers[b].bytes());
     int64_t best = -1, room = 0, from = base;
     for (const Place& other : taken) {
@@ -158,7 +159,7 @@ int64_t place_apart(const ir::Program& program, const std::vector<Life>& life,
   return end;
 }
 
-// The same where only lives count.
+// The same, but two share bytes if only their lives don't meet.
 int64_t place_close(const ir::Program& program, const std::vector<Life>& life,
                     const std::vector<size_t>& temps, int64_t base, std::vector<int64_t>& offsets) {
   Arena arena;
@@ -204,8 +205,8 @@ bool plan_memory(ir::Program& program, PassContext& context) {
       l.first = std::min(l.first, t);
       l.last = std::max(l.last, t);
     }
-  // Lives of ops, not of tasks: the tiles of one op run together, so a buffer that its first tiles
-  // are done with is not free for its last.
+  // The lives are those of ops, not of tasks: the tiles of one op run together, so that a buffer
+  // isn't free for the op's last tiles when its first tiles are done with it.
   std::vector<size_t> call_first(program.calls.size(), SIZE_MAX),
       call_last(program.calls.size(), 0);
   for (size_t t = 0; t < program.tasks.size(); ++t) {
@@ -223,7 +224,7 @@ bool plan_memory(ir::Program& program, PassContext& context) {
   const bool any_packets = std::any_of(program.buffers.begin(), program.buffers.end(),
                                        [](const ir::Buffer& b) { return b.own_packets(); });
   const std::vector<bool> zoned = functions::users_temporaries(program);
-  std::vector<size_t> temps, alone;  // alone: after those with packets
+  std::vector<size_t> temps, alone;  // alone: placed after those with packets
   int64_t unshared = 0;
   for (size_t b = 0; b < program.buffers.size(); ++b)
     if (program.buffers[b].kind == ir::BufferKind::Temp && life[b].used()) {
@@ -248,7 +249,7 @@ bool plan_memory(ir::Program& program, PassContext& context) {
     take(b);
     base += functions::kRedZoneBytes;
   }
-  // Memory that no GPU lacks, and what can be looked at in no time.
+  // Memory that every GPU has, and numbers for which the search takes no noticeable time.
   constexpr int64_t kRoom = int64_t{1} << 30;
   constexpr size_t kMostCalls = 4096, kMostTemps = 2048;
   std::vector<int64_t> offsets;
@@ -262,7 +263,8 @@ bool plan_memory(ir::Program& program, PassContext& context) {
     }
   }
   for (size_t i = 0; i < temps.size(); ++i) program.buffers[temps[i]].offset = offsets[i];
-  // What no task touches, as what a product appends and nobody else reads, may lie anywhere.
+  // A buffer that no task touches may lie anywhere, such as a result of appended rows that nobody
+  // else reads.
   for (size_t b = 0; b < program.buffers.size(); ++b)
     if (ir::Buffer& unused = program.buffers[b];
         unused.kind == ir::BufferKind::Temp && !life[b].used()) {

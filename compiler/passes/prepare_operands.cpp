@@ -1,13 +1,13 @@
-// prepare_operands.cpp: gives products and attention operands that lie in memory as loads want
-// them, where the graph's don't:
+// prepare_operands.cpp: copies operands of matmuls and attention that don't lie in memory as loads
+// want them.
 //
-// - Rows that aren't whole 16 bytes come element by element, which takes up to thirty times as long
-//   as they would. They are copied first, with zeros behind each row; a b[K,N] is transposed on the
-//   way. The zeros are multiplied with each other and change no sum.
-// - Attention of many rows is quick for heads of whole chunks that fill pages. Others are copied to
-//   longer ones, with zeros behind each, and what they become back.
-// - Of an operand a whose rows dims decide, a caller has only as many as the launch says, where
-//   boxes bring as many as there may be. It is copied to a temporary, which has all.
+// - Rows that aren't a multiple of 16 bytes come element by element, which takes up to thirty times
+//   as long. They are copied first, with zeros behind each row; a b[K,N] is transposed on the way.
+//   The zeros are multiplied by each other and change no sum.
+// - Attention of many rows is fast for heads of whole chunks that fill pages. Other heads are
+//   copied to longer ones, with zeros behind each, and the result is cut back.
+// - If dims decide how many rows an operand a has, a caller provides only the launch's rows, but
+//   boxes bring the maximum. The operand is copied to a temporary, which has all rows.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -33,15 +33,15 @@ using ir::TensorKind;
 namespace {
 
 constexpr int64_t kBytes = 16;  // that a load takes at once
-// Elements of the larger operand from which on copies pay: some 5 ns each, spread over SMs, for 3
-// us of a hand-over (docs/notebook/single-ops.md).
+// The size of the larger operand, in elements, from which copies pay: they cost the 3 us of a
+// hand-off, and save some 5 ns an element, spread over SMs (docs/notebook/single-ops.md).
 constexpr int64_t kLeast = 16384;
 
-// How a tensor is copied: each row, each run of so many elements of it, or each column where it is
-// turned, becomes `columns` long.
+// How a tensor is copied: each row, each run of `run` elements of it or, if transposed, each column
+// becomes `columns` long.
 struct Copy {
   TensorId of{};
-  int64_t columns = 0, run = 0;  // run 0: the row
+  int64_t columns = 0, run = 0;  // run 0: the whole row
   bool turned = false;
   friend auto operator<=>(const Copy&, const Copy&) = default;
 };
@@ -87,7 +87,7 @@ class Preparer {
     }
   }
 
-  // The heads that a task of many rows had better have in place of `head_dim`; 0: those.
+  // The length of heads with which a task of many rows is faster than with `head_dim`; 0: no other.
   int64_t better_heads(const Op& attention, int64_t head_dim) const {
     const cost::Machine& machine = context_.machine;
     const ir::Tensor& q = graph_[attention.in[0]];
@@ -110,12 +110,13 @@ class Preparer {
     return whole > head_dim && whole <= functions::kMostHeadDim ? whole : 0;
   }
 
-  // Returns what becomes of its result, if it is to have other heads.
+  // Copies the attention's operands to longer heads, if these are faster. Returns the op that cuts
+  // its result back.
   std::optional<Op> prepare_heads(Op& attention) {
     const int64_t d = constant_of(graph_, attention, "head_dim", 1),
                   whole = better_heads(attention, d);
     if (whole == 0) return std::nullopt;
-    const std::vector<TensorId> given = attention.in;  // keys may be the values
+    const std::vector<TensorId> given = attention.in;  // keys and values may be one tensor
     for (size_t i = 0; i < given.size(); ++i) {
       const auto known = std::find(given.begin(), given.end(), given[i]) - given.begin();
       attention.in[i] = static_cast<size_t>(known) < i
@@ -133,7 +134,7 @@ class Preparer {
     heads.shape.back() = ir::Expr(columns_in(y) / d * whole);
     heads.loc = graph_[y].loc;
     if (heads.dtype != graph_[attention.in[0]].dtype) attention.dtype = heads.dtype;
-    // What cuts the heads off ends last, so that it keeps the name that others may wait for.
+    // The op that cuts the heads back ends last; it keeps the name, for which others may wait.
     Op back;
     back.kind = "pad";
     back.name = attention.name;
@@ -154,7 +155,7 @@ class Preparer {
     return back;
   }
 
-  // What the user asks of one op is asked of the other, too.
+  // The user's constraints on one op hold for the other, too.
   static void obey(Op& op, const Op& other) {
     op.after = other.after;
     op.phase = other.phase;
@@ -164,8 +165,8 @@ class Preparer {
     op.loc = other.loc;
   }
 
-  // Such a copy, for `reader`: one for all that want it, but of a state, which may have been
-  // written since, or where the user asks something of a reader.
+  // The result of such a copy, for `reader`. All readers share one copy, unless it is of a state,
+  // which may have been written since, or the user has constraints on a reader.
   TensorId made(const Copy& copy, const Op& reader) {
     const ir::Tensor& from = graph_[copy.of];
     const bool alone = from.kind == TensorKind::State || constraints_.constrained(reader);
@@ -191,7 +192,7 @@ class Preparer {
     op.out = {ir::id_of<TensorId>(graph_.tensors.size())};
     op.out_loc = {reader.loc};
     join_places(graph_, reader.name, op.name);
-    // How the reader sums must not depend on who says what runs where.
+    // Roles must not decide how the reader sums.
     share_home(graph_, reader.kind, op.kind);
     graph_.tensors.push_back(std::move(to));
     const TensorId result = op.out[0];

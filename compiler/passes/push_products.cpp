@@ -1,7 +1,7 @@
-// push_products.cpp: where a collective's operand comes from a product on tensor cores, or of few
-// rows (in packets), the product sends each tile as it stores it, and the collective is cut as the
-// product is: no task stands between, and links work while the next tiles are multiplied. Where
-// little else communicates, no SM need be set aside for it (assign-roles).
+// push_products.cpp: if a collective's operand comes from a matmul on tensor cores, or of few rows
+// (in packets), the matmul pushes each tile as it stores it, and the collective is cut as the
+// matmul is. No task stands in between, and links work while the next tiles are multiplied. If
+// little else communicates, no SMs need be set aside for it (assign-roles).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,15 +19,15 @@ namespace maco::passes {
 
 namespace {
 
-// Will tasks of products be able to be mates (TileContext::may_mate), whatever SMs assign-roles
-// sets aside? That there is room for their slots is known of whole tiles alone.
+// Whether matmuls' tasks will be able to be mates (TileContext::may_mate), whichever SMs
+// assign-roles sets aside. Only for whole tiles is it known that their slots have room.
 bool may_mate(const ir::Graph& graph, const PassContext& context) {
   const int64_t sms = context.available_sms;
   const auto* roles = std::get_if<ir::Roles>(&graph.sm_roles.value);
   if (!roles || !ops::in_order(graph) || graph.comm_buffer_bytes) return false;
   if (const auto* ranges = std::get_if<std::vector<ir::RoleRange>>(roles)) {
     for (const ir::RoleRange& r : *ranges)
-      if (r.end > sms) return false;  // assign-roles refuses it
+      if (r.end > sms) return false;  // assign-roles refuses this
     ir::Program program;
     begin_program(graph, program, context);
     return ops::may_mate(graph, program, "matmul");
@@ -35,12 +35,12 @@ bool may_mate(const ir::Graph& graph, const PassContext& context) {
   const auto* counts = std::get_if<ir::RoleCounts>(roles);
   if (!counts || (!counts->compute && !counts->comm)) return sms >= 4 && sms % 2 == 0;
   const int64_t compute = counts->compute.value_or(sms - counts->comm.value_or(0));
-  // SMs that communicate come in pairs behind an even number, unless how many there are is given.
+  // SMs that communicate come in pairs behind an even number, unless their number is given.
   return compute >= 2 &&
          (counts->comm ? (compute + *counts->comm) % 2 == 0 : compute % 2 == 0 && sms % 2 == 0);
 }
 
-// Why the collective's operand isn't sent by what makes it, or "".
+// Why the op that makes the collective's operand can't push it, or "".
 std::string refuse(const ir::Graph& graph, const ir::Op& op, const PassContext& context,
                    bool may_mate) {
   if (std::string why = ops::refuse_push(graph, op, context.machine, may_mate); !why.empty())
@@ -48,7 +48,7 @@ std::string refuse(const ir::Graph& graph, const ir::Op& op, const PassContext& 
   for (const char* attr : {"method", "tile"})
     if (op.attrs.count(attr) || graph[*ops::product_of(graph, op)].attrs.count(attr))
       return "one of them is cut already";
-  // Tiles travel while others are multiplied, and with whatever runs beside the product.
+  // Pushed tiles travel while others are multiplied, and beside whatever else runs then.
   if (op.overlap.value_or(graph.overlap) != ir::Overlap::Aggressive)
     return "it isn't to overlap with the product";
   if (!op.after.empty() || op.phase) return "a constraint says when it starts";

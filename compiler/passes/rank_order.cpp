@@ -24,13 +24,16 @@ RankOrder::RankOrder(const ir::Graph& graph, const ops::Messages& messages,
     : g_(graph), messages_(messages), before_(before), world_(static_cast<int>(graph.world)) {}
 
 bool RankOrder::is_message(size_t op) const {
-  return g_.ops[op].kind == "send" || g_.ops[op].kind == "recv";
+  return ops::find_op(g_.ops[op].kind)->message != ops::MessageEnd::None;
+}
+bool RankOrder::receives(size_t op) const {
+  return ops::find_op(g_.ops[op].kind)->message == ops::MessageEnd::Receive;
 }
 std::string RankOrder::describe(Node n) const {
   return fmt::format("{} '{}' on rank {}", g_.ops[n.op].kind, g_.ops[n.op].name, n.rank);
 }
 
-// The other ranks, if the op is one that all do together.
+// The other ranks, if all ranks execute the op together.
 std::vector<int> RankOrder::heard_of(Node n) const {
   std::vector<int> ranks;
   if (is_message(n.op) || !ops::find_op(g_.ops[n.op].kind)->collective) return ranks;
@@ -42,7 +45,7 @@ std::vector<int> RankOrder::heard_of(Node n) const {
 std::vector<RankOrder::Node> RankOrder::waits_of(Node n) const {
   std::vector<Node> nodes;
   for (const size_t b : before_[n.op]) nodes.push_back({b, n.rank});
-  if (g_.ops[n.op].kind == "recv")
+  if (receives(n.op))
     for (const ops::Message* m : messages_.of_op(ir::id_of<OpId>(n.op)))
       if (m->receivers >> n.rank & 1)
         nodes.push_back({index(m->send), (n.rank - static_cast<int>(m->shift) + world_) % world_});
@@ -51,12 +54,11 @@ std::vector<RankOrder::Node> RankOrder::waits_of(Node n) const {
   return nodes;
 }
 
-// Each of the cycle waits for the next. Begins with a receive, which most of it is about.
+// Reports a cycle in which each op waits for the next. Begins with a receive, the usual cause.
 void RankOrder::report(std::vector<Node> cycle, ir::Diagnostics& diagnostics) const {
-  std::rotate(
-      cycle.begin(),
-      std::find_if(cycle.begin(), cycle.end(), [&](Node n) { return g_.ops[n.op].kind == "recv"; }),
-      cycle.end());
+  std::rotate(cycle.begin(),
+              std::find_if(cycle.begin(), cycle.end(), [&](Node n) { return receives(n.op); }),
+              cycle.end());
   diagnostics.error(
       g_.ops[cycle[0].op].loc,
       fmt::format("{} can never run: what it waits for waits for it", describe(cycle[0])));
@@ -106,8 +108,8 @@ bool RankOrder::every_op_runs(ir::Diagnostics& diagnostics) const {
   return true;
 }
 
-// Ops that wait for each other in a circle, once every receive comes after its sends (Tarjan); each
-// circle is named by one of its members.
+// Ops that wait for each other in a circle if every receive has to come after its sends (Tarjan's
+// algorithm). One member names each circle.
 std::vector<size_t> RankOrder::circles() const {
   const size_t n = g_.ops.size();
   std::vector<std::vector<size_t>> before = before_;
@@ -150,8 +152,8 @@ std::vector<OpId> RankOrder::linear() const {
   std::vector<std::vector<size_t>> members(n);
   for (size_t i = 0; i < n; ++i) members[circle[i]].push_back(i);
 
-  // What a rank sends to itself comes first in any case; of a circle, a send where no path leads to
-  // it from what it is received as.
+  // What a rank sends to itself comes first in any case. Within a circle, a send comes first if no
+  // path leads to it from its receive.
   std::vector<std::vector<size_t>> before = before_;
   for (const ops::Message& m : messages_.all())
     if (m.shift == 0) before[index(m.recv)].push_back(index(m.send));
@@ -174,7 +176,8 @@ std::vector<OpId> RankOrder::linear() const {
     before[recv].push_back(send);
   }
 
-  // A circle starts when all is there that one of its ops needs, and its ops follow one another.
+  // A circle starts when everything is ready that its ops need from outside; its ops follow one
+  // another.
   using Key = std::pair<int, size_t>;  // higher priority first, then definition order
   const auto key = [&](size_t i) { return Key{-static_cast<int>(g_.ops[i].priority), i}; };
   const auto key_of = [&](size_t c) {
@@ -183,7 +186,7 @@ std::vector<OpId> RankOrder::linear() const {
     return least;
   };
   std::vector<std::vector<size_t>> after(n);
-  std::vector<size_t> missing(n, 0), inside(n, 0);  // by circle; by op: within its circle
+  std::vector<size_t> missing(n, 0), inside(n, 0);  // by circle; by op, within its circle
   for (size_t i = 0; i < n; ++i)
     for (const size_t b : before[i]) {
       after[b].push_back(i);
@@ -219,15 +222,15 @@ bool RankOrder::every_op_runs_in(const std::vector<OpId>& linear,
                                  ir::Diagnostics& diagnostics) const {
   std::vector<size_t> place(linear.size());
   for (size_t i = 0; i < linear.size(); ++i) place[index(linear[i])] = i;
-  std::vector<size_t> reached(static_cast<size_t>(world_), 0);  // by rank: how many have ended
+  std::vector<size_t> reached(static_cast<size_t>(world_), 0);  // by rank: how many ops have ended
   const auto others = [&](Node n) {
     std::vector<Node> nodes;
     for (const int r : heard_of(n)) nodes.push_back({n.op, r});
     for (const Node other : waits_of(n))
-      if (other.rank != n.rank && g_.ops[n.op].kind == "recv") nodes.push_back(other);
+      if (other.rank != n.rank && receives(n.op)) nodes.push_back(other);
     return nodes;
   };
-  // A collective of another rank is enough begun, a send has to have ended.
+  // A collective on another rank needs only to have begun; a send has to have ended.
   const auto blocking = [&](Node n) -> std::optional<Node> {
     for (const Node other : others(n))
       if (reached[static_cast<size_t>(other.rank)] < place[other.op] + (other.op == n.op ? 0 : 1))

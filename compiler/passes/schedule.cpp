@@ -256,12 +256,11 @@ class InOrder {
 
  private:
   size_t home(size_t t) const { return all_.demands[t].home; }
+  using Times = std::vector<double>;  // by SM
   // An SM that is free before the data is there starts when it is.
-  double start(size_t t, const Readiness::Ready& ready, int32_t sm) const {
-    return std::max(free_at(t, sm), sm == ready.sm ? ready.there : ready.elsewhere);
-  }
-  double free_at(size_t t, int32_t sm) const {
-    return busy_.free_at(p_.tasks[t].ranks)[static_cast<size_t>(sm)];
+  static double start(const Times& free_at, const Readiness::Ready& ready, int32_t sm) {
+    return std::max(free_at[static_cast<size_t>(sm)],
+                    sm == ready.sm ? ready.there : ready.elsewhere);
   }
   // Of `sms` the one with the least start, then the least free, both functions of an SM; then in
   // turn.
@@ -286,19 +285,23 @@ class InOrder {
   }
   void place(size_t t) {
     const Readiness::Ready ready = readiness_.of(ir::id_of<ir::TaskId>(t));
+    const Times& free_at = busy_.free_at(p_.tasks[t].ranks);
     const int32_t sm = first_of(
-        all_.sms[home(t)], turn_[home(t)], [&](int32_t s) { return start(t, ready, s); },
-        [&](int32_t s) { return free_at(t, s); });
-    put(t, sm, start(t, ready, sm));
+        all_.sms[home(t)], turn_[home(t)], [&](int32_t s) { return start(free_at, ready, s); },
+        [&](int32_t s) { return free_at[static_cast<size_t>(s)]; });
+    put(t, sm, start(free_at, ready, sm));
   }
   void place_mates(size_t t) {
     const Readiness::Ready ready[] = {readiness_.of(ir::id_of<ir::TaskId>(t)),
                                       readiness_.of(ir::id_of<ir::TaskId>(t + 1))};
+    const Times& free_at = busy_.free_at(p_.tasks[t].ranks);
+    const Times& mate_free_at = busy_.free_at(p_.tasks[t + 1].ranks);
     const auto both = [&](int32_t s) {
-      return std::max(start(t, ready[0], s), start(t + 1, ready[1], s + 1));
+      return std::max(start(free_at, ready[0], s), start(mate_free_at, ready[1], s + 1));
     };
     const int32_t sm = first_of(neighbours_[home(t)], mates_turn_[home(t)], both, [&](int32_t s) {
-      return std::max(free_at(t, s), free_at(t, s + 1));
+      const auto at = static_cast<size_t>(s);
+      return std::max(free_at[at], free_at[at + 1]);
     });
     const double at = both(sm);
     for (size_t i = 0; i < 2; ++i) {
@@ -365,16 +368,22 @@ void place_by_priority(ir::Program& program, const Homes& all) {
 
 // Takes back what is handed over right behind that, whatever the order was.
 void join_hand_overs(ir::Program& program) {
+  std::vector<std::string_view> taken_back_by;  // by call; empty: it hands nothing over
+  for (const ir::Call& call : program.calls) {
+    const functions::Function* f = functions::find_function(call.function);
+    taken_back_by.push_back(f ? std::string_view(f->taken_back_by) : std::string_view());
+  }
   std::vector<ir::Task> tasks;
   std::vector<bool> moved(program.tasks.size(), false);
   for (size_t t = 0; t < program.tasks.size(); ++t) {
     if (moved[t]) continue;
     tasks.push_back(program.tasks[t]);
-    if (program[program.tasks[t].call].function != "hand_over") continue;
+    const std::string_view function = taken_back_by[index(program.tasks[t].call)];
+    if (function.empty()) continue;
     // Its own is the next of the op that runs on the same ranks.
     for (size_t u = t + 1; u < program.tasks.size(); ++u) {
       const ir::Task& back = program.tasks[u];
-      if (moved[u] || program[back.call].function != "take_back" ||
+      if (moved[u] || program[back.call].function != function ||
           program[back.call].op != program[program.tasks[t].call].op ||
           back.ranks != program.tasks[t].ranks)
         continue;

@@ -2,7 +2,7 @@
 // launch. Whoever reads them needs no release and acquire of the tasks that write, which take
 // longer than the work of a small task while others stream weights: it waits for a hint, a relaxed
 // counter, and then for the flags. Packets take twice the bytes, so that only what is small to each
-// reader is worth it (docs/benchmarks/gpu-speed.md).
+// reader is worth it (docs/notebook/decoding.md).
 //
 // A reader waits for a hint of all of a buffer's writers, or where few kinds of readers need few of
 // the writers each, for one of those.
@@ -10,8 +10,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
-#include <set>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "compiler/cost/machine.h"
@@ -46,6 +48,7 @@ class Sender {
     }
     return sent;
   }
+  int64_t compared() const { return compared_; }
 
  private:
   struct Touch {
@@ -91,41 +94,54 @@ class Sender {
     return std::max(a.r0, b.r0) < std::min(a.r1, b.r1) &&
            std::max(a.c0, b.c0) < std::min(a.c1, b.c1);
   }
+  using Tasks = std::vector<TaskId>;  // ascending
+  static void tidy(Tasks& tasks) {
+    std::sort(tasks.begin(), tasks.end());
+    tasks.erase(std::unique(tasks.begin(), tasks.end()), tasks.end());
+  }
   void add_hints(const ir::Buffer& buffer, const Use& use) {
-    std::map<TaskId, std::set<TaskId>> needs;  // by reader
-    std::set<TaskId> writers;
-    for (const Touch& w : use.writes) writers.insert(w.task);
-    for (const Touch& r : use.reads) {
-      std::set<TaskId>& from = needs[r.task];
-      for (const Touch& w : use.writes)
-        if (overlap(w.region, r.region)) from.insert(w.task);
+    Tasks writers;
+    for (const Touch& w : use.writes) writers.push_back(w.task);
+    tidy(writers);
+    std::vector<std::pair<TaskId, Tasks>> needs;  // of each reader; of all writers: none
+    for (size_t r = 0; r < use.reads.size();) {
+      const TaskId reader = use.reads[r].task;
+      Tasks from;
+      for (; r < use.reads.size() && use.reads[r].task == reader; ++r)
+        for (const Touch& w : use.writes) {
+          ++compared_;
+          if (overlap(w.region, use.reads[r].region)) from.push_back(w.task);
+        }
+      tidy(from);
+      // Who needs most of them loses nothing by waiting for all.
+      if (2 * from.size() >= writers.size()) from.clear();
+      needs.emplace_back(reader, std::move(from));
     }
-    // Who needs most of them loses nothing by waiting for all.
-    std::set<std::set<TaskId>> parts;
-    for (auto& [reader, from] : needs) {
-      if (2 * from.size() >= writers.size()) from = writers;
-      if (from.size() < writers.size()) parts.insert(from);
+    std::map<Tasks, std::optional<ir::EventId>> hints;
+    for (const auto& [reader, from] : needs) hints.try_emplace(from);
+    if (hints.size() - hints.count({}) > kMostParts) {
+      for (auto& [reader, from] : needs) from.clear();
+      hints.clear();
     }
-    if (parts.size() > kMostParts) {
-      for (auto& [reader, from] : needs) from = writers;
-      parts.clear();
-    }
-    std::map<std::set<TaskId>, ir::EventId> hints;
+    Tasks told;
     for (const auto& [reader, from] : needs) {
-      const auto [at, fresh] = hints.try_emplace(from);
-      if (fresh) at->second = hint(buffer.name, from, from.size() == writers.size());
-      p_[reader].waits.push_back({at->second, ir::RankRef::self()});
+      std::optional<ir::EventId>& event = hints[from];
+      const Tasks& tasks = from.empty() ? writers : from;
+      if (!event) {
+        event = hint(buffer.name, tasks, from.empty());
+        told.insert(told.end(), tasks.begin(), tasks.end());
+      }
+      p_[reader].waits.push_back({*event, ir::RankRef::self()});
     }
     // Without a reader of all of it some may have none.
-    std::set<TaskId> told;
-    for (const auto& [from, event] : hints) told.insert(from.begin(), from.end());
-    std::set<TaskId> untold;
+    tidy(told);
+    Tasks untold;
     std::set_difference(writers.begin(), writers.end(), told.begin(), told.end(),
-                        std::inserter(untold, untold.end()));
+                        std::back_inserter(untold));
     if (!untold.empty()) hint(buffer.name, untold, false);
     parts_ = 0;
   }
-  ir::EventId hint(const std::string& name, const std::set<TaskId>& from, bool all) {
+  ir::EventId hint(const std::string& name, const Tasks& from, bool all) {
     const auto id = ir::id_of<ir::EventId>(p_.events.size());
     p_.events.push_back({.name = all ? name + ".sent" : fmt::format("{}.sent.{}", name, parts_++),
                          .kind = ir::EventKind::Hint,
@@ -136,14 +152,17 @@ class Sender {
 
   ir::Program& p_;
   std::vector<Use> uses_;  // by buffer
+  int64_t compared_ = 0;   // a region that is read with one that is written
   int parts_ = 0;          // hints of the current buffer for some of its writers
 };
 
 }  // namespace
 
 bool send_packets(ir::Program& program, PassContext& context) {
-  const int64_t sent = Sender(program).run();
+  Sender sender(program);
+  const int64_t sent = sender.run();
   context.statistics["temporaries sent in packets"] = sent;
+  context.statistics["regions compared by send-packets"] = sender.compared();
   // Hints go out at once; a release, which waits for all that the CTA has written, needn't hold up
   // its next task.
   if (sent > 0) cost::add_signaller(context.machine, program.uses, program.world);

@@ -1,16 +1,17 @@
-// share_slots.cpp: slots that a launch uses one after the other lie in one place of symmetric
+// share_slots.cpp: slots that a launch uses one after the other share one place of symmetric
 // memory.
 //
-// A slot may follow another in its place if whoever writes it, on each rank, comes after those who
-// wrote the same bytes of the other, on its own rank, and after those who read them, on the rank
-// where they lie. Both is read off the waits that are there (known.h): nothing waits longer.
-// Writers are compared one by one, so that only slots that the same tasks fill in the same way
-// share a place, and the list of tasks has all that touch the one before all that touch the other.
-// Packets of two slots in one place have different flags (Buffer::use).
+// A slot may follow another in its place under these conditions. Each task that writes it comes, on
+// its own rank, after the tasks that wrote the same bytes of the other slot, and after the tasks
+// that read them, on the rank where the slot lies. Both orders follow from existing waits
+// (known.h), so that nothing waits longer. Writers are compared one by one. So only slots that the
+// same tasks fill in the same way share a place, and in the list of tasks all that touch the first
+// slot come before all that touch the second. Packets of two slots in one place have different
+// flags (Buffer::use).
 //
-// The last slot of a place in one launch, and the first in the launch that uses the same copy next,
-// are ordered by the launch between, in which every rank hears of every other. Where a launch
-// doesn't see to that, each slot keeps a place of its own.
+// The last slot of a place in one launch, and the first in the next launch that uses the same copy,
+// are ordered by the launch in between, in which every rank hears of every other. If launches don't
+// guarantee this, each slot keeps a place of its own.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -31,10 +32,10 @@ namespace {
 using ir::BufferId;
 using ir::TaskId;
 
-// Of the places that a slot might get, those are looked at that have been in use for longest.
+// How many places a slot considers: those that have been in use for longest.
 constexpr size_t kMostCandidates = 8;
 
-// One write of a slot, but for which slot it is.
+// One write of a slot, without which slot it is.
 using Pattern = std::array<int64_t, 12>;
 Pattern pattern_of(const ir::Task& task, const ir::Region& r) {
   return {r.r0,
@@ -65,10 +66,10 @@ struct Read {
 struct Slot {
   std::vector<Write> writes;  // by pattern
   std::vector<Read> reads;    // by c0
-  TaskId first{}, last{};     // of those that touch it
+  TaskId first{}, last{};     // tasks that touch it
   int64_t widest_read = 0;
-  size_t shape = 0;                // slots of one shape are written alike
-  size_t left = 0;                 // writes to come
+  size_t shape = 0;                // slots of one shape are written the same way
+  size_t left = 0;                 // how many writes are still to come
   std::vector<size_t> candidates;  // places that it may still get
 };
 
@@ -83,6 +84,7 @@ class Sharing {
       for (size_t b : used_) places_.push_back({ir::id_of<BufferId>(b)});
     return places_;
   }
+  int64_t joins() const { return joins_; }
 
  private:
   void collect() {
@@ -95,7 +97,7 @@ class Sharing {
         const auto task = ir::id_of<TaskId>(t);
         if (slot.writes.empty() && slot.reads.empty()) slot.first = task;
         slot.last = task;
-        // With another pitch columns are elsewhere: as if it touched all.
+        // With another pitch the columns lie elsewhere: counts as touching all columns.
         const bool all = r.pitch != b.cols;
         const int64_t c0 = all ? 0 : r.c0, c1 = all ? b.cols : r.c1;
         if (a.writes())
@@ -126,8 +128,8 @@ class Sharing {
     return shape;
   }
 
-  /// Whether the slots but for one of each shape take half of the memory. To look for what may be
-  /// shared takes time, which grows with the square of the ranks.
+  /// Whether all slots but one of each shape take half of the memory. The search for what may be
+  /// shared takes time, which grows with the square of the number of ranks.
   bool may_save_half() const {
     std::vector<bool> met(shapes_, false);
     int64_t bytes = 0, again = 0;
@@ -174,11 +176,12 @@ class Sharing {
     for (size_t b : used_)
       if (slots_[b].writes.empty()) places_.push_back({ir::id_of<BufferId>(b)});
     if (!known.all_met()) places_.clear();
+    joins_ = known.joins();
   }
 
   void write(TaskId task, const ir::Region& region, const Known& known, const Clocks& clocks) {
     Slot& slot = slots_[index(region.buffer)];
-    std::vector<size_t>& places = places_of_shape_[slot.shape];  // in use for longest first
+    std::vector<size_t>& places = places_of_shape_[slot.shape];  // longest in use first
     if (slot.left == slot.writes.size() && p_[region.buffer].rotation > 1)
       slot.candidates.assign(places.begin(), places.begin() + static_cast<std::ptrdiff_t>(std::min(
                                                                   places.size(), kMostCandidates)));
@@ -222,6 +225,7 @@ class Sharing {
   std::vector<Slot> slots_;   // by buffer
   std::vector<size_t> used_;  // the slots among the buffers
   size_t shapes_ = 0;
+  int64_t joins_ = 0;  // of clocks
   std::vector<std::vector<BufferId>> places_;
   std::vector<std::vector<size_t>> places_of_shape_;
 };
@@ -230,7 +234,8 @@ class Sharing {
 
 bool share_slots(ir::Program& program, PassContext& context) {
   int64_t bytes = 0;
-  for (const std::vector<BufferId>& place : Sharing(program).places()) {
+  Sharing sharing(program);
+  for (const std::vector<BufferId>& place : sharing.places()) {
     for (size_t i = 0; i < place.size(); ++i) {
       ir::Buffer& slot = program[place[i]];
       slot.offset = bytes;
@@ -239,6 +244,7 @@ bool share_slots(ir::Program& program, PassContext& context) {
     bytes += program[place[0]].copy_bytes() * program[place[0]].rotation;
   }
   place_wires(program, bytes);
+  context.statistics["clocks joined by share-slots"] = sharing.joins();
   context.statistics["symmetric bytes without sharing"] = program.symmetric_bytes;
   context.statistics["symmetric bytes"] = program.symmetric_bytes = bytes;
   const std::optional<int64_t>& limit = program.limits.symmetric_bytes;

@@ -7,12 +7,12 @@
 
 namespace maco::passes {
 
-/// Gives each slot of a Program its place in symmetric memory, and wires theirs behind it. Returns
-/// the bytes of symmetric memory. (plan_memory.cpp)
+/// Gives each slot of a Program its place in symmetric memory, and each wire a place behind it.
+/// Returns the bytes of symmetric memory. (plan_memory.cpp)
 int64_t place_slots(ir::Program& program);
-/// Gives wires their places behind `from` bytes of symmetric memory. (plan_memory.cpp)
+/// Places wires behind `from` bytes of symmetric memory. (plan_memory.cpp)
 void place_wires(ir::Program& program, int64_t from);
-/// The bytes that one op of a graph needs there, with the algorithm it has. (tile.cpp)
+/// The bytes of symmetric memory that one op of a graph needs with its algorithm. (tile.cpp)
 int64_t symmetric_bytes(const ir::Graph& graph, ir::OpId op, PassContext& context);
 
 }  // namespace maco::passes

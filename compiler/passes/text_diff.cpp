@@ -21,7 +21,7 @@ std::vector<std::string_view> lines_of(const std::string& text) {
   return lines;
 }
 
-// Line by line whether `other` has one less of it.
+// For each line whether `other` contains fewer of it.
 std::vector<bool> only_in(const std::vector<std::string_view>& lines,
                           const std::vector<std::string_view>& other) {
   std::unordered_map<std::string_view, size_t> there;

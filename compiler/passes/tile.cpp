@@ -1,6 +1,6 @@
-// tile.cpp: from what to how. Each op is cut into tasks by its own rule (compiler/ops), in an order
-// in which every dependency on a rank points forward. Orders that no data gives (after, phases,
-// regions, overlap, barrier) become Task::after.
+// tile.cpp: from what is computed to how. Each op's own rule (compiler/ops) cuts it into tasks, in
+// an order in which every dependency on a rank points forward. Orders that no data gives (after,
+// phases, regions, overlap, barrier) become Task::after.
 
 #include "compiler/ops/tile.h"
 
@@ -32,10 +32,10 @@ bool too_many_tasks(const ir::Op& op, PassContext& context) {
   return false;
 }
 
-// Beyond so many tasks, the rest is counted before it is made.
+// After so many tasks, the rest is counted before it is made.
 constexpr size_t kManyTasks = ops::TileContext::kMostTasks / 8;
 
-// False, having reported, if `made` tasks and those of `ops` are too many.
+// Returns false, after reporting, if `made` tasks and those of `ops` are too many together.
 bool check_count(const ir::Graph& graph, std::span<const ir::OpId> ops, size_t made,
                  const ops::Messages& messages, PassContext& context) {
   ir::Program program;
@@ -66,7 +66,7 @@ bool check_count(const ir::Graph& graph, std::span<const ir::OpId> ops, size_t m
   return true;
 }
 
-// By buffer: the first task that writes it, or SIZE_MAX; peers write slots at any time.
+// By buffer: the first task that writes it, or SIZE_MAX. Peers write slots at any time.
 std::vector<size_t> first_writes(const ir::Program& program) {
   std::vector<size_t> first(program.buffers.size(), SIZE_MAX);
   for (size_t b = 0; b < first.size(); ++b)
@@ -76,47 +76,48 @@ std::vector<size_t> first_writes(const ir::Program& program) {
       if (a.writes()) first[index(a.region.buffer)] = t;
   return first;
 }
-// By call.
+// By call: its last task.
 std::vector<size_t> last_tasks(const ir::Program& program) {
   std::vector<size_t> last(program.calls.size(), 0);
   for (size_t t = 0; t < program.tasks.size(); ++t) last[index(program.tasks[t].call)] = t;
   return last;
 }
 
-// The pages that a call holds at a time.
+// The most pages that a call's task holds at a time.
 int64_t held_pages(const ir::Call& call) {
   int64_t pages = 0;
   for (const ir::Load& load : call.loads) pages += load.pages;
   return pages;
 }
-// The most that one does.
+// The most pages that any call's task holds.
 int64_t held_pages(const ir::Program& program) {
   int64_t held = 0;
   for (const ir::Call& call : program.calls) held = std::max(held, held_pages(call));
   return held;
 }
 
-// Shared memory of a CTA: more than others where users' kernels need it.
+// Shared memory of a CTA, in bytes. Users' kernels may need more than the usual.
 int64_t shared_room(const ir::Program& program, const PassContext& context) {
   const cost::Machine& machine = context.machine;
   const bool more =
       std::any_of(program.calls.begin(), program.calls.end(), [&](const ir::Call& call) {
-        return call.function == "cuda_kernel" &&
-               functions::CallView(program, call).integer("slot_bytes") > machine.shared_bytes / 4;
+        const functions::Function* f = functions::find_function(call.function);
+        return f && f->users_block_bytes &&
+               f->users_block_bytes({program, call}) > machine.shared_bytes / 4;
       });
   return more ? machine.users_shared_bytes() : machine.shared_bytes;
 }
 
-// What a CTA uses, with `scratch` bytes of scratch memory and `pages` of a ring or, where those
-// leave room for fewer, those. False: for fewer than some call holds.
+// Sets what a CTA uses, with `scratch` bytes of scratch memory and a ring of `pages` pages, or of
+// fewer if no more fit. Returns false if those are fewer than some call holds.
 bool fit_uses(ir::Program& program, int64_t scratch, int32_t pages, const PassContext& context) {
   program.uses =
       cost::uses_of(context.machine, pages, functions::divides_registers(program), program.world);
-  // Who signals sends what tasks have stored.
+  // The signaller sends what tasks have stored.
   if (std::any_of(program.calls.begin(), program.calls.end(),
                   [&](const ir::Call& call) { return functions::sends(program, call); }))
     cost::add_signaller(context.machine, program.uses, program.world);
-  // Pages, which follow, begin where boxes of any kind can.
+  // The pages follow, and begin where boxes of any kind can lie.
   constexpr int64_t align = ir::Load::kLinesAlignment;
   const int64_t head = program.uses.head_bytes;
   program.uses.scratch_bytes =
@@ -127,14 +128,14 @@ bool fit_uses(ir::Program& program, int64_t scratch, int32_t pages, const PassCo
   const bool in_threes = std::any_of(
       program.calls.begin(), program.calls.end(),
       [](const ir::Call& call) { return held_pages(call) == 3 && call.loads.front().box; });
-  // Packets may bring a signaller.
+  // Packets may add a signaller.
   const int64_t room = shared_room(program, context) -
                        (program.uses.signallers > 0
                             ? 0
                             : cost::signaller_bytes(context.machine, program.uses, program.world));
   while (program.uses.pages > 0 && program.uses.shared_bytes() > room) --program.uses.pages;
-  // Two of a step's three pages are one operand of tensor cores where they never lie at both ends
-  // of the ring (ops/matmul_tensor.cuh).
+  // Two of a step's three pages are one operand of tensor cores. With whole steps in the ring,
+  // these two never lie at opposite ends of it (ops/matmul_tensor.cuh).
   const int32_t whole = program.uses.pages - program.uses.pages % 3;
   if (in_threes && whole > held) program.uses.pages = whole;
   return held == 0 || program.uses.pages > held;
@@ -157,9 +158,10 @@ bool set_uses(const ir::Graph& graph, ir::Program& program, int32_t pages, PassC
   return false;
 }
 
-// Where a product that begins with its own rank's rows stands right behind the allgather of them,
-// which has the same SMs: copies of the own rows first, puts among the tiles of these, then what
-// has come, and the tiles of that.
+// If a matmul that begins with its own rank's rows stands right behind the allgather of these rows,
+// and both have the same SMs, their tasks are interleaved: first the copies of the own rows, then
+// the puts among the tiles of these rows, then the tasks that take what has arrived, and the tiles
+// of that.
 void weave(ir::Program& program, size_t gathered, size_t first, PassContext& context) {
   std::vector<ir::Task>& tasks = program.tasks;
   const auto function = [&](const ir::Task& t) -> const std::string& {
@@ -167,19 +169,28 @@ void weave(ir::Program& program, size_t gathered, size_t first, PassContext& con
   };
   const auto form = functions::matmul_form_of(function(tasks[first]));
   if (!form || !form->gathered || first == gathered) return;
+  const std::string& op = program[tasks[gathered].call].op;
+  if (std::none_of(program.collectives.begin(), program.collectives.end(),
+                   [&](const ir::Collective& c) {
+                     return c.op == op && c.kind == ir::CollectiveKind::AllGather;
+                   }))
+    return;
   const auto at = [&](size_t t) { return tasks.begin() + static_cast<std::ptrdiff_t>(t); };
   const std::span<const ir::Task> gathers(at(gathered), at(first));
   if (std::any_of(gathers.begin(), gathers.end(), [&](const ir::Task& t) {
-        return program[t.call].op_kind != "allgather" ||
-               program[t.call].op != program[gathers.front().call].op ||
-               (function(t) != "put" && function(t) != "take") || t.role != ir::Role::Compute ||
-               t.after != tasks[first].after || t.priority != tasks[first].priority;
+        return program[t.call].op != op ||
+               (!functions::puts(function(t)) && !functions::takes(function(t))) ||
+               t.role != ir::Role::Compute || t.after != tasks[first].after ||
+               t.priority != tasks[first].priority;
       }))
     return;
   std::vector<ir::Task> puts, takes, woven;
   for (size_t t = gathered; t < first; ++t) {
     const bool copies = functions::exchange_of(program[tasks[t].call])->own;
-    (function(tasks[t]) == "put" ? puts : copies ? woven : takes).push_back(std::move(tasks[t]));
+    (functions::puts(function(tasks[t])) ? puts
+     : copies                            ? woven
+                                         : takes)
+        .push_back(std::move(tasks[t]));
   }
   const size_t all = tasks.size() - first, own = all / static_cast<size_t>(program.world);
   size_t put = 0;
@@ -222,7 +233,7 @@ bool tile(const ir::Graph& graph, ir::Program& program, PassContext& context) {
   std::vector<Range> calls(graph.ops.size());
   const int before = context.diagnostics.errors();
   bool counted = false;
-  size_t last_first = 0;  // task of the op before
+  size_t last_first = 0;  // first task of the op before
   for (size_t i = 0; i < order.linear.size(); ++i) {
     const ir::OpId id = order.linear[i];
     const size_t first_task = program.tasks.size();

@@ -1,4 +1,4 @@
-// The text of what stands between two passes, and back.
+// The text of a Unit, and back.
 #pragma once
 
 #include <optional>
@@ -9,12 +9,12 @@
 namespace maco::passes {
 
 std::string to_text(const Unit& unit);
-/// What the text of `file` says: a Program if it begins with that word, else a graph, which may
-/// have what only passes make. Nothing, having reported, if there is an error.
-/// `algorithms`: files of collectives that a graph's ops may name.
+/// Parses `file`: a Program if it begins with that word, else a graph, which may have what only
+/// passes make. Returns nothing, after reporting, if there is an error. `algorithms`: files of
+/// collectives that a graph's ops may name.
 std::optional<Unit> parse_unit(int32_t file, ir::Diagnostics& diagnostics,
                                const std::vector<std::string>& algorithms = {});
-/// The same of a graph.
+/// The same for a graph only.
 std::optional<ir::Graph> parse_graph_unit(int32_t file, ir::Diagnostics& diagnostics,
                                           const std::vector<std::string>& algorithms = {});
 

@@ -9,7 +9,7 @@
 //     over yet (private_past.h).
 // It doesn't know all that orders two tasks: of waits for earlier launches only what they say of
 // the tasks that they wait for, and of what a rank hears of itself from its peers nothing by
-// packets. It looks at the latter, which costs more, only if the rest isn't enough.
+// packets. It looks at what peers say, which costs more, only as far as the rest isn't enough.
 #include "compiler/verify/at_once.h"
 
 #include <algorithm>
@@ -54,32 +54,36 @@ class AtOnce {
     }
     for (auto* list : {&own_needs_, &far_needs_, &sayings_}) std::sort(list->begin(), list->end());
     if (follow(Heard::Nothing)) return true;
-    const Heard more = far_.empty() ? Heard::Events : Heard::Packets;
-    const size_t words = OwnClocks::peer_words(m_, more);
-    return words > 0 && words <= kMostPeerWords && follow(more);
+    const size_t by_events = OwnClocks::peer_words(m_, Heard::Events);
+    if (by_events > 0 && follow(Heard::Echoes)) return true;
+    if (by_events > 0 && by_events <= kMostPeerWords && follow(Heard::Events)) return true;
+    if (far_.empty()) return false;
+    const size_t words = OwnClocks::peer_words(m_, Heard::Packets);
+    return words > by_events && words <= kMostPeerWords && follow(Heard::Packets);
   }
 
  private:
   bool follow(Heard heard) {
-    find_floors(heard);
     said_.assign(far_.size(), false);
+    std::vector<OwnClocks::HeardOfItself> heard_of_themselves;
+    if (!orders_hold(heard, heard_of_themselves)) return false;
     PrivatePast past(m_, layout_);
-    OwnClocks clocks(m_, heard);
+    OwnClocks clocks(m_, heard_of_themselves);
     std::vector<bool> visited(m_.tasks(), false);
     uint32_t next_in_list = 0;
-    for (size_t i = 0; i < order_.size(); ++i) {
+    bool ok = true;
+    for (size_t i = 0; ok && i < order_.size(); ++i) {
       const uint32_t t = order_[i];
       clocks.start(t);
-      if (!meets_needs(t, clocks) || !comes_after(t, clocks) ||
-          !past.visit(t, clocks, statistics_.pairs))
-        return false;
+      ok = past.visit(t, clocks, statistics_.pairs);
       clocks.end(t);
       visited[t] = true;
       while (next_in_list < m_.tasks() && visited[next_in_list]) ++next_in_list;
       if ((i + 1) % period_ == 0) past.forget(floor((i + 1) / period_ - 1), next_in_list);
     }
+    statistics_.joins += clocks.joins();
     statistics_.nodes = static_cast<int64_t>(order_.size()) * m_.followed;
-    return true;
+    return ok;
   }
 
   // --- orders that tasks need ---
@@ -197,7 +201,7 @@ class AtOnce {
     return false;
   }
 
-  // --- what every task to come is ordered after ---
+  // --- the clocks of all tasks, once; what every task to come is ordered after ---
 
   // Found beforehand, since a stream may have heard nothing of the others until its next task
   // starts.
@@ -207,19 +211,22 @@ class AtOnce {
       if (p_[a.region.buffer].kind != ir::BufferKind::Slot) return true;
     return false;
   }
-  void find_floors(Heard heard) {
+  /// Whether all orders that tasks need hold. Sets the floors, and what ranks hear of themselves,
+  /// which is all that private memory needs to know of peers.
+  bool orders_hold(Heard heard, std::vector<OwnClocks::HeardOfItself>& heard_of_themselves) {
     const size_t streams = m_.streams.size();
     const auto followed = static_cast<size_t>(m_.followed);
     floors_.assign(order_.size() / period_ * streams, INT32_MAX);
-    if (floors_.empty()) return;
     // By stream and rank: the first floor that no task there has lowered. A rank that leaves a task
     // out waits for nothing there: its next task may know less.
     std::vector<size_t> next(streams * followed, 0);
     OwnClocks clocks(m_, heard);
-    for (size_t i = 0; i < order_.size(); ++i) {
+    bool hold = true;
+    for (size_t i = 0; hold && i < order_.size(); ++i) {
       const uint32_t t = order_[i], own = m_.stream_of[t];
       clocks.start(t);
-      if (touches_private(t)) {
+      hold = meets_needs(t, clocks) && comes_after(t, clocks);
+      if (touches_private(t) && !floors_.empty()) {
         const size_t past = i / period_;  // floor k is for what comes after (k + 1) * period_ tasks
         for (const OwnClocks::View& view : clocks.views()) {
           size_t first = past;
@@ -237,6 +244,9 @@ class AtOnce {
       }
       clocks.end(t);
     }
+    statistics_.joins += clocks.joins();
+    heard_of_themselves = clocks.heard_of_themselves();
+    return hold;
   }
 
   const Model& m_;

@@ -341,6 +341,7 @@ class Structure {
                             r.c0, r.c1, r.pitch));
         break;
       }
+      if (!r.block.any()) break;  // the same on all ranks
     }
     if (b.packets && r.pitch != b.cols)
       report_.error(id, fmt::format("{} sees the packets of '{}' with {} columns instead of {}: "

@@ -72,7 +72,7 @@ bool verify(const ir::Program& program, ir::Diagnostics& diagnostics, const Veri
   numbers = {.launches = model.launches, .symmetric = model.symmetric};
   numbers.at_once = options.at_once && common && proved_at_once(model, *common, options, numbers);
   if (!numbers.at_once) {
-    numbers.nodes = numbers.pairs = 0;
+    numbers.nodes = numbers.pairs = numbers.joins = 0;
     check_races(model, *order, options, reporter, numbers);
   }
   if (reporter.failed()) return false;

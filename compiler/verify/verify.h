@@ -36,6 +36,7 @@ struct VerifyStatistics {
   int64_t launches = 0;  // that were followed
   int64_t nodes = 0;     // tasks times ranks times launches; at once: times ranks
   int64_t pairs = 0;     // of accesses, or of one and several others, that were compared
+  int64_t joins = 0;     // of clocks, or of what one says of a rank; at once
   bool symmetric = false;
   bool at_once = false;  // the short proof was enough
 };
@@ -55,6 +56,9 @@ struct VerifyStatistics {
 ///   - counts (synced): what a wait waits for is exactly what will arrive, on every
 ///     rank, and packets have flags that tell them apart;
 ///   - scope (synced): every signal is a release and every wait an acquire, with enough reach;
+///   - hand-overs (synced): what is handed over to a library is taken back before anything may
+///     touch it again;
+///   - own packets (synced): packets of temporaries can be told from those of other launches;
 ///   - order (synced): the streams and events of all ranks have no cycle, which would be a
 ///     deadlock;
 ///   - races (synced): every two accesses to the same bytes, one of them a write, are ordered, and

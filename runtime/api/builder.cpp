@@ -1,6 +1,6 @@
-// A GraphBuilder writes down the calls, and build() makes the tree of them that a text would give
-// (compiler/frontend/raw.h): graphs built in C++ are checked by the same code as those of files,
-// and what is wrong is said where the call stands.
+// A GraphBuilder records the calls. build() makes the tree that a text would give
+// (compiler/frontend/raw.h), so that the same code checks graphs from C++ and from files. Errors
+// are reported at the place of the call.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -43,7 +43,7 @@ struct Call {
 struct Variable {
   std::string name;
   bool scalar = false;
-  int64_t lowest = 0, most = 0;  // of a scalar: the end of its range
+  int64_t lowest = 0, most = 0;  // for a scalar: the end of its range
   std::optional<int64_t> typical;
   Where where;
 };
@@ -54,7 +54,7 @@ struct Setting {
   Where where;
 };
 
-// Of builders: no two of a process have the same.
+// A builder's id, unique in the process.
 uint64_t next_id() {
   static std::atomic<uint64_t> last{0};
   return ++last;
@@ -63,7 +63,7 @@ uint64_t next_id() {
 }  // namespace
 
 struct GraphBuilder::State {
-  const uint64_t id = next_id();  // in its tensors
+  const uint64_t id = next_id();  // tensors carry it
   std::string name;
   int world = 1;
   Where where;
@@ -81,7 +81,7 @@ class Tree {
  public:
   explicit Tree(ir::Diagnostics& diagnostics) : diagnostics_(diagnostics) {}
 
-  // Where a call stands; the text of that file isn't known.
+  // The place of a call; the text of that file isn't known.
   ir::Loc at(const Where& where) {
     const std::string file = where.file_name();
     const auto known = std::find(files_.begin(), files_.end(), file);
@@ -113,7 +113,7 @@ class Tree {
     raw.number = value;
     return raw;
   }
-  // A list or map of the language, all of it at the call.
+  // A list or map of the language, with the call's place throughout.
   Raw nested(const std::string& text, const Where& where) {
     ir::Diagnostics wrong;
     auto raw = frontend::parse_dsl_value(wrong.add_file("the text of an attribute", text), wrong);
@@ -132,7 +132,7 @@ class Tree {
       place(e.value, loc);
     }
   }
-  // A word, or an expression, of which a lone integer is one; a list or a map.
+  // A word or an expression (a lone integer is one), a list or a map.
   Raw text(const std::string& text, const Where& where) {
     if (!text.empty() && (text[0] == '[' || text[0] == '{')) return nested(text, where);
     int64_t value = 0;
@@ -182,7 +182,7 @@ class Tree {
   std::vector<int32_t> ids_;
 };
 
-// Names of the values, where they have none: that of the op and a number.
+// Names of the values; a value without one gets its op's kind and a number.
 std::vector<std::string> names_of(const std::vector<Value>& values,
                                   const std::vector<Call>& calls) {
   std::set<std::string> taken;
@@ -192,7 +192,7 @@ std::vector<std::string> names_of(const std::vector<Value>& values,
     taken.insert(v.name);
   }
   for (const Call& call : calls) taken.insert(call.common.name);
-  std::map<std::string, int64_t> numbers;  // by kind, the next to try
+  std::map<std::string, int64_t> numbers;  // by kind: the next number to try
   for (const Call& call : calls) {
     int64_t& number = numbers[call.kind];
     for (size_t result : call.results) {
@@ -351,7 +351,7 @@ Result<Graph> GraphBuilder::built(const State& s) {
     if (call.results.size() > 1) tree.add(op, "out", tree.list(call.results, where, name_at));
     for (const auto& [key, value] : call.attrs) tree.add(op, key, tree.attr(value, where));
     const Common& c = call.common;
-    // What gives a state is called by a name of its own.
+    // An op that gives a state has a name of its own.
     if ((call.results.empty() || c.into) && !c.name.empty())
       tree.add(op, "name", tree.word(c.name, where));
     if (c.dtype) tree.add(op, "dtype", tree.word(std::string(name_of(*c.dtype)), where));

@@ -84,7 +84,7 @@ maco_code fail(maco_error** error, const char* why) {
   return MACO_INVALID_ARGUMENT;
 }
 
-// What `f` gives, or `failed` where it throws.
+// What `f` returns; `failed` if it throws.
 template <class T, class F>
 T guarded(maco_error** error, T failed, F f) noexcept {
   try {
@@ -127,8 +127,8 @@ maco::Error missing(const char* what) {
   return {maco::ErrorCode::InvalidArgument, std::string(what) + " is NULL", {}};
 }
 
-// Options with their size in front, which is that of this version or of one before, `older`; what
-// such a caller lacks has its default. False if it is neither.
+// Copies options that have their size in front: that of this version, or of an older one (`older`).
+// Fields that such a caller lacks get their defaults. Returns false if it is neither.
 template <class Options>
 bool take_options(const Options* given, Options& made, std::initializer_list<size_t> older = {}) {
   made = {};
@@ -138,13 +138,14 @@ bool take_options(const Options* given, Options& made, std::initializer_list<siz
   std::memcpy(&made, given, given->size);
   return true;
 }
-// No padding at the end, where a caller has what was never set, and a field may come later.
+// No padding at the end: a caller's padding is uninitialized, and a later version may put a field
+// there.
 static_assert(sizeof(maco_compile_options) ==
               offsetof(maco_compile_options, max_warnings) + sizeof(int64_t));
 static_assert(sizeof(maco_session_options) ==
               offsetof(maco_session_options, reserved_too) + sizeof(int));
 static_assert(static_cast<int>(maco::Diagnostic::Severity::Note) == MACO_SEVERITY_NOTE);
-// Number `index` of them.
+// Diagnostic number `index`.
 maco_code give_diagnostic(const std::vector<maco::Diagnostic>& all, size_t index,
                           maco_diagnostic* out) {
   if (!out || out->size != sizeof *out || index >= all.size()) return MACO_INVALID_ARGUMENT;
@@ -157,7 +158,7 @@ maco_code give_diagnostic(const std::vector<maco::Diagnostic>& all, size_t index
   out->message = d.message.c_str();
   return MACO_OK;
 }
-/// False if one of them is NULL.
+/// Returns false if one of them is NULL.
 bool take_list(const char* const* texts, size_t count, std::vector<std::string>& list) {
   for (size_t i = 0; i < count; ++i) {
     if (!texts || !texts[i]) return false;

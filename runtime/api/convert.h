@@ -1,4 +1,4 @@
-// Between the types of the public headers and those of the libraries behind them.
+// Converts between the types of the public headers and those of the libraries behind them.
 #pragma once
 
 #include <exception>
@@ -18,7 +18,7 @@ namespace maco {
 
 struct Graph::Data {
   ir::Graph graph;              // checked, with its shapes
-  ir::Diagnostics diagnostics;  // the files that places in the graph are of
+  ir::Diagnostics diagnostics;  // with the files of the graph's places
 };
 
 struct Kernel::Data {
@@ -27,12 +27,12 @@ struct Kernel::Data {
   std::vector<TensorInfo> tensors;
   std::vector<VariableInfo> dims, scalars;
   std::vector<Diagnostic> warnings;
-  std::optional<ir::Program> program;  // behind the kernel; not of one that came as source
+  std::optional<ir::Program> program;  // behind the kernel; nothing if that came as source
 };
 
 inline DType public_type(ir::DType type) { return static_cast<DType>(type); }
 inline ir::DType ir_type(DType type) { return static_cast<ir::DType>(type); }
-/// `most` gives what a dimension is at most.
+/// `most`: the most that an extent can be.
 TensorInfo tensor_info(std::string name, TensorKind kind, ir::DType type,
                        const std::vector<ir::Expr>& shape, int64_t max_elements,
                        const ir::Lookup& most);
@@ -43,7 +43,7 @@ std::vector<Diagnostic> public_diagnostics(const ir::Diagnostics& diagnostics,
 Error graph_error(const ir::Diagnostics& diagnostics,
                   int max_warnings = CompileOptions().max_warnings);
 Error error(ErrorCode code, std::string message);
-/// What `f` gives, a Result; an Error if it throws, which is a fault of MACO's or no memory.
+/// What `f` returns, a Result; an Error if it throws, which means a fault of MACO's or no memory.
 template <class F>
 auto guarded(F f) -> decltype(f()) {
   try {
@@ -55,7 +55,7 @@ auto guarded(F f) -> decltype(f()) {
                  std::string("this is a bug in MACO, not in the graph: ") + e.what());
   }
 }
-/// Done, or an error of that kind.
+/// Ok, or an error of that kind.
 Status status_of(const runtime::Status& status, ErrorCode code);
 
 }  // namespace maco

@@ -25,9 +25,9 @@ TensorKind kind_of(const std::string& name) {
                             : TensorKind::Input;
 }
 
-// What is known of a kernel from its manifest; nothing, with the reason, if it has none.
+// What a kernel's manifest says; nothing, with the reason, if it has none.
 std::optional<Kernel::Data> read_kernel(std::string source, std::string& why) {
-  // Variants have their tensors and variables in common.
+  // Variants have the same tensors and variables.
   ir::VariantsResult split = ir::split_variants(source);
   if (split.variants.empty()) {
     why = std::move(split.error);

@@ -28,8 +28,7 @@ Status refused(const runtime::Status& status) {
   return status_of(status, ErrorCode::InvalidArgument);
 }
 
-// Which rank this process runs, among which others; nothing of a kernel of one rank whose
-// environment names none.
+// This process's rank and group; nothing for a kernel of one rank if the environment names no rank.
 Result<std::optional<runtime::GroupPlace>> place_of(const SessionOptions& options, int world) {
   std::optional<runtime::GroupPlace> place;
   if (options.rank < 0) {
@@ -67,7 +66,7 @@ struct Session::State {
         Device d)
       : kernel(k), group(std::move(g)), session(std::move(s)), device(d) {}
 
-  // The tensor's place in the manifest.
+  // The tensor's index in the manifest.
   Result<size_t> find(std::string_view name) const {
     const auto& tensors = kernel.tensors();
     for (size_t i = 0; i < tensors.size(); ++i)
@@ -77,7 +76,7 @@ struct Session::State {
     return error(ErrorCode::InvalidArgument, fmt::format("'{}' has no tensor '{}'{}", kernel.name(),
                                                          name, ir::did_you_mean(name, names)));
   }
-  // Values as the runtime has them.
+  // Values in the runtime's form.
   struct Given {
     runtime::LaunchValues values;
     runtime::LaunchAddresses addresses;
@@ -90,7 +89,7 @@ struct Session::State {
                                                          value.form().from_end});
     }
   };
-  // Whether a launch can have these values, with this memory.
+  // Checks that a launch can have these values, with this memory.
   Status check_launch(const Given& given, runtime::TensorPlaces places = {}) const {
     if (Status status = refused(runtime::check_bound(*session, places)); !status) return status;
     std::vector<int32_t> evaluated;
@@ -107,8 +106,8 @@ struct Session::State {
     }
     return {};
   }
-  // The same, for a launch of all processes, none of which begins if one can't; `wrong`: what else
-  // stands against it here.
+  // The same for a launch of all processes: none of them launches if one can't. `wrong`: another
+  // failure of this process.
   Status check_launch_of_all(const Given& given, const Status& wrong = {}) const {
     Status mine = wrong ? check_launch(given) : wrong;
     if (!group) return mine;
@@ -131,7 +130,7 @@ struct Session::State {
     return error(ErrorCode::InvalidArgument, fmt::format("'{}' has no rank {}, but {} of them",
                                                          kernel.name(), rank, kernel.world()));
   }
-  // The tensor, if the rank is there too.
+  // The tensor's index, if this process has the rank.
   Result<size_t> find(int rank, std::string_view name) const {
     if (Status status = check_rank(rank); !status) return status.error();
     return find(name);
@@ -236,7 +235,7 @@ Status Session::share(const Session& other) {
                              kernel().world(), other.kernel().name(), other.kernel().world()));
   if (other.state_->device != state_->device)
     return error(ErrorCode::InvalidArgument, "one session is on the CPU, the other on GPUs");
-  // All is checked before anything is bound.
+  // Everything is checked before anything is bound.
   std::vector<std::pair<size_t, size_t>> pairs;  // own, theirs
   for (size_t i = 0; i < own.size(); ++i) {
     const TensorInfo& t = own[i];
@@ -317,7 +316,7 @@ Status Session::run(const Values& values) {
   if (Status status = state_->check_launch_of_all(given); !status) return status;
   if (given.addresses.empty()) return failed(state_->session->launch(given.values));
   Status launched = launch(values);
-  // In a group all wait, whatever went wrong here.
+  // In a group all processes wait, whatever went wrong here.
   if (!launched && !state_->group) return launched;
   const Status ended = wait();
   return launched ? ended : launched;
@@ -330,7 +329,7 @@ Status Session::launch(const Values& values, std::span<void* const> streams,
   std::vector<runtime::TensorPlace> placed;
   placed.reserve(places.size());
   for (const Place& place : places) placed.push_back({place.tensor, place.at});
-  // What can't be a place the session needn't see.
+  // Invalid places needn't reach the session.
   const runtime::Status placing = runtime::check_places(*state_->session, placed);
   if (!placing) placed.clear();
   Status wrong = placing ? state_->check_launch(given, placed) : refused(placing);
@@ -338,7 +337,7 @@ Status Session::launch(const Values& values, std::span<void* const> streams,
     wrong =
         error(ErrorCode::InvalidArgument,
               fmt::format("{} streams for {} rank{}", streams.size(), here, here == 1 ? "" : "s"));
-  // In a group the session sees the same, and tells the others.
+  // In a group the session finds the same failure, and tells the other processes.
   if (!wrong && !state_->group) return wrong;
   const Status launched =
       failed(state_->session->enqueue(given.values, given.addresses, streams, placed));

@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kMostFindings = 8;
 
-// The range that holds all of [begin, end), or the end of the list.
+// The range that contains all of [begin, end), or the end of the list.
 std::vector<ByteRange>::const_iterator holder(const std::vector<ByteRange>& ranges, uintptr_t begin,
                                               uintptr_t end) {
   auto after =
@@ -176,7 +176,7 @@ void AccessChecker::task(CpuContext& context, int place, bool begins) {
     if (static_cast<size_t>(place) >= stream.size()) return;
     access.place = place;
     const std::vector<ir::Access>& accesses = program_[stream[static_cast<size_t>(place)]].accesses;
-    // What is handed over is touched by others than the kernel.
+    // Others than the kernel also touch what is handed over.
     const bool handed = std::any_of(accesses.begin(), accesses.end(), [&](const ir::Access& a) {
       return program_[a.region.buffer].wire;
     });
@@ -223,7 +223,7 @@ void AccessChecker::access(CpuContext& context, const void* address, uint64_t by
   if (writes && is_peers(context, begin)) access.traffic.to_peers += static_cast<int64_t>(bytes);
   const std::vector<ByteRange>& allowed = writes ? access.writes : access.reads;
   if (holder(allowed, begin, begin + bytes) == allowed.end()) {
-    // The first byte that is outside: the one to name.
+    // Report the first byte outside.
     uintptr_t byte = begin;
     while (byte + 1 < begin + bytes && holder(allowed, byte, byte + 1) != allowed.end()) ++byte;
     found(context, access, byte, writes ? "writes" : "reads");
@@ -267,7 +267,7 @@ bool AccessChecker::is_peers(const CpuContext& context, uintptr_t address) const
 
 std::string AccessChecker::place_name(uintptr_t address,
                                       const std::vector<ir::BufferId>& operands) const {
-  // Temporaries take turns in the arena: the task's own operands first.
+  // Temporaries share bytes of the arena: look at the task's own operands first.
   std::vector<ir::BufferId> buffers = operands;
   for (size_t i = 0; i < program_.buffers.size(); ++i)
     buffers.push_back(ir::id_of<ir::BufferId>(i));
@@ -317,7 +317,7 @@ void AccessChecker::found(const CpuContext& context, const TaskAccess& access, c
   if (findings_.size() >= kMostFindings) return;
   const std::string who = fmt::format("{} {} ", name_of(context, access), what);
   for (const std::string& line : findings_) {
-    if (line.starts_with(who)) return;  // one line a task is enough
+    if (line.starts_with(who)) return;  // one line for each task is enough
   }
   findings_.push_back(who + rest());
   if (guard_) guard_->add_finding(findings_.back());

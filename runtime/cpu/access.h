@@ -1,4 +1,4 @@
-// The debug mode that checks each access of a task against the regions that it declares.
+// The debug mode that checks each access of a task against the task's declared regions.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace maco::runtime {
 
 class KernelGuard;
 
-/// Where a rank's memory lies.
+/// The addresses of a rank's memory.
 struct RankAddresses {
   std::vector<char*> tensors;  // by the program's buffers; nullptr for temporaries and slots
   char* arena = nullptr;
@@ -29,58 +29,58 @@ struct ByteRange {
 /// The sizes and values of a Program on a rank in one launch, which dims and scalars decide.
 struct ActualSizes {
   std::vector<int64_t> elements;  // of each buffer
-  std::vector<int64_t> values;    // Program::values; the most where `variables` doesn't know them
+  std::vector<int64_t> values;    // Program::values; the largest if `variables` doesn't give them
 };
-/// By rank, which `variables` needn't know.
+/// The sizes by rank; `variables` needn't know `rank`.
 std::vector<ActualSizes> actual_sizes(const ir::Program& program, const ir::Lookup& variables);
-/// For the dims' maxima.
+/// The sizes for the dims' maxima.
 std::vector<ActualSizes> largest_sizes(const ir::Program& program);
 
 /// Appends the bytes of `region` for a task of `rank`, on all ranks where the region lies, in the
-/// launch with `epoch`. Packets: with their flags.
+/// launch with `epoch`. Packets include their flags.
 void add_ranges(const ir::Program& program, const std::vector<RankAddresses>& ranks,
                 const ir::Region& region, int rank, uint32_t epoch,
                 const std::vector<ActualSizes>& sizes, std::vector<ByteRange>& out);
-/// Sorts, and joins what touches.
+/// Sorts ranges, and joins those that touch.
 void merge(std::vector<ByteRange>& ranges);
 
-/// Bytes that tasks read and wrote, each as often as they did, with packets' flags.
+/// Bytes that tasks read and wrote, counted for each access, including packets' flags.
 struct Traffic {
   int64_t read = 0, written = 0;
-  int64_t to_peers = 0;  // of those written
+  int64_t to_peers = 0;  // part of `written`
 };
 
-/// What the current task of a context may touch, what it must write, and what it has written of
-/// that.
+/// What the current task of a context may touch and must write, and which of the latter it has
+/// written.
 struct TaskAccess {
   int place = -1;
   std::vector<ByteRange> reads, writes;  // sorted and disjoint; reads include writes
   std::vector<ByteRange> must;           // sorted and disjoint
-  std::vector<uint8_t> written;          // a byte of `must` each, in order
+  std::vector<uint8_t> written;          // one flag for each byte of `must`, in order
   Traffic traffic;
 };
 
-/// Methods other than `start` may be called by all threads of a launch.
+/// All threads of a launch may call the methods other than `start`.
 class AccessChecker {
  public:
-  /// `guard`, if there is one, is told what is found, and ends the process before an access to
-  /// memory of no tensor, arena or symmetric memory; without it that access is made.
+  /// `guard`, if not null, gets the findings, and ends the process before an access to memory that
+  /// belongs to no tensor, arena or symmetric memory. Without a guard such an access is made.
   AccessChecker(const ir::Program& program, std::vector<RankAddresses> ranks,
                 KernelGuard* guard = nullptr);
 
   const ir::Program& program() const { return program_; }
-  /// Before a launch. `dims` gives the actual values of dims. Forgets what was found.
+  /// Called before a launch. `dims` gives the dims' actual values. Forgets earlier findings.
   void start(uint32_t epoch, const ir::Lookup& dims);
   void task(CpuContext& context, int place, bool begins);
   void access(CpuContext& context, const void* address, uint64_t bytes, bool writes);
-  /// Says of an address what it is the red zone of, "" if of nothing: "element 300 of 'y' on
-  /// rank 0, which has 256".
+  /// Describes the place of an address in a red zone: "element 300 of 'y' on rank 0, which has
+  /// 256". "" if the address is in no red zone.
   using RedZone = std::function<std::string(const void* address)>;
   void set_red_zone(RedZone red_zone) { red_zone_ = std::move(red_zone); }
-  /// An access of a user's kernel, which may lie anywhere: on its stack, in shared memory. False if
-  /// it isn't to be made: some of it lies in a red zone.
+  /// Checks an access of a user's kernel, which may lie anywhere: on its stack, in shared memory.
+  /// Returns false if the access must not be made because a part of it lies in a red zone.
   bool touched(CpuContext& context, const void* address, uint64_t bytes, bool writes);
-  /// What was wrong, a line each; "" if nothing.
+  /// The findings, one on each line; "" if there are none.
   std::string findings() const;
   /// The traffic of the tasks of each call of the program since `start`, on all ranks.
   std::vector<Traffic> traffic() const;

@@ -1,5 +1,5 @@
-// block_guard.cpp: handlers look at what their thread runs, which nobody else changes, and take no
-// lock; the watch looks at all blocks under one.
+// block_guard.cpp: handlers look only at what their own thread runs, which nobody else changes, and
+// take no lock. The watch looks at all blocks, under one lock.
 #include "runtime/cpu/block_guard.h"
 
 #include <pthread.h>
@@ -22,7 +22,7 @@ namespace maco::runtime {
 
 namespace {
 
-constexpr int kLate = SIGURG;  // ignored, where nobody handles it
+constexpr int kLate = SIGURG;  // ignored unless somebody handles it
 constexpr std::array kSignals{SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, kLate};
 
 thread_local GuardedBlock* block_here = nullptr;
@@ -32,7 +32,7 @@ int64_t time_of(clockid_t clock) {
   timespec t{};
   return clock_gettime(clock, &t) == 0 ? int64_t{t.tv_sec} * 1000000000 + t.tv_nsec : 0;
 }
-// What the thread has computed; 0 if the system doesn't say.
+// The thread's CPU time; 0 if the system doesn't tell.
 int64_t computed_ns(pthread_t thread) {
   clockid_t clock{};
   return pthread_getcpuclockid(thread, &clock) == 0 ? time_of(clock) : 0;
@@ -50,11 +50,11 @@ BlockEnd end_by(int signal) {
 
 }  // namespace
 
-/// The handlers and the thread that watches the time, while any BlockGuard lives.
+/// The handlers, and the thread that watches the time, while any BlockGuard lives.
 class BlockWatch {
  public:
   static BlockWatch& of_process() {
-    static BlockWatch& one = *new BlockWatch;  // handlers may look at it until the end
+    static BlockWatch& one = *new BlockWatch;  // handlers may look at it until the process ends
     return one;
   }
 
@@ -91,7 +91,7 @@ class BlockWatch {
   void add(GuardedBlock& block) {
     const std::lock_guard lock(mutex_);
     blocks_.push_back(&block);
-    // Who waits without a time looks at it.
+    // The watch, which waits without a limit if there are no blocks, has to look at it.
     if (blocks_.size() == 1) changed_.notify_all();
   }
   void remove(GuardedBlock& block) {
@@ -102,7 +102,7 @@ class BlockWatch {
  private:
   static void on_signal(int signal, siginfo_t* info, void* context) {
     GuardedBlock* block = block_here;
-    // What others send, as a kill -ABRT, isn't the block's; abort() sends it itself.
+    // Signals from others, as by kill -ABRT, aren't the block's; abort() sends its own.
     const bool own = info->si_code > 0 || info->si_pid == getpid();
     if (own && block && block->in_users_code_ != 0) {
       if (signal != kLate) block->give_up(end_by(signal), info->si_addr);
@@ -119,9 +119,9 @@ class BlockWatch {
     if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN)
       return before.sa_handler(signal);
     if (signal == kLate) return;
-    // What raised it is done again, and ends the process.
+    // The instruction that raised it runs again, and ends the process.
     std::signal(signal, SIG_DFL);
-    if (info->si_code <= 0) raise(signal);  // somebody's kill
+    if (info->si_code <= 0) raise(signal);  // sent by kill
   }
 
   // Whether no thread of the block has ended for so long.
@@ -161,7 +161,7 @@ class BlockWatch {
     }
   }
 
-  std::mutex turns_;  // who begins and ends it
+  std::mutex turns_;  // for begin and end
   int users_ = 0;
   std::thread thread_;
   std::array<struct sigaction, kSignals.size()> before_{};

@@ -1,8 +1,9 @@
-// Blocks of users' kernels that crash or don't end are given up, and what is around them goes on.
+// Gives up blocks of users' kernels that crash or don't end, so that the process around them goes
+// on.
 //
-// A block's threads are fibres. Where one of them raises a signal, the handler leaves it for the
-// code that runs the block and never comes back to it; a thread of the system that lets a block's
-// time pass is sent a signal, and leaves likewise. The kernel then stops as by any other report.
+// A block's threads are fibres. If one of them raises a signal, the handler leaves the fibre for
+// the code that runs the block, and never returns to it. A system thread whose block takes too long
+// is sent a signal, and leaves in the same way. The kernel then stops as with any other report.
 #pragma once
 
 #include <pthread.h>
@@ -22,25 +23,25 @@ class FibreThread;
 struct Fibre;
 
 /// What became of the blocks that one context of a launch, or one launch of an original kernel,
-/// runs one behind the other.
+/// runs one after the other.
 struct BlockScope {
-  /// How long a block may compute without that a thread of it ends; 0: for ever. Time counts that
-  /// the system's thread has, or all time if it is ten times as much.
+  /// How long a block may compute without any of its threads ending; 0: for ever. The system
+  /// thread's CPU time counts, or the elapsed time if that is ten times as much.
   std::chrono::milliseconds patience{0};
-  /// Called when a block has ended: whether memory that isn't a tensor's was overwritten.
+  /// Called when a block has ended: returns whether memory outside of tensors was overwritten.
   std::function<bool()> spoiled{};
-  // Of the first block that was given up:
+  // About the first block that was given up:
   BlockEnd end = BlockEnd::Done;
-  const void* address = nullptr;  // Segment, Bus: what it touched
+  const void* address = nullptr;  // Segment, Bus: the address that it touched
 };
 
-/// While one lives, blocks that threads of this process run in a BlockScope are given up where they
-/// crash (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT) or take too long (SIGURG is used).
-/// Other signals of these kinds go to the handlers that were there before, which come back with the
-/// last one. Thread safe.
+/// While a BlockGuard lives, blocks that threads of this process run in a BlockScope are given up
+/// if they crash (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT) or take too long (SIGURG is
+/// used). Other signals of these kinds go to the earlier handlers, which are restored when the last
+/// BlockGuard ends. Thread safe.
 class BlockGuard {
  public:
-  /// Null if the system gives no thread to watch the time.
+  /// Null if the system gives no thread for the watch.
   static std::unique_ptr<BlockGuard> make();
   ~BlockGuard();
   BlockGuard(const BlockGuard&) = delete;
@@ -50,11 +51,11 @@ class BlockGuard {
   BlockGuard() = default;
 };
 
-/// This thread runs blocks for `scope` from here on; null: for none. Returns what was before.
+/// From here on this thread runs blocks for `scope`; null: for none. Returns the previous scope.
 BlockScope* set_block_scope(BlockScope* scope);
 
-/// A block that this thread runs, from its first thread's begin on. A block of a thread without a
-/// scope isn't guarded.
+/// A block that this thread runs, from the begin of its first thread on. A block of a thread
+/// without a scope isn't guarded.
 class GuardedBlock {
  public:
   explicit GuardedBlock(FibreThread& fibres);
@@ -62,20 +63,21 @@ class GuardedBlock {
   GuardedBlock(const GuardedBlock&) = delete;
   GuardedBlock& operator=(const GuardedBlock&) = delete;
 
-  /// By who resumes: the fibre that is to go on.
+  /// Called by the code that resumes fibres: `fibre` runs next.
   void turn(Fibre& fibre) { fibre_ = &fibre; }
-  /// By who resumes: a thread has ended.
+  /// Called by the code that resumes fibres: a thread has ended.
   void progress() { progress_.fetch_add(1, std::memory_order_relaxed); }
-  /// Whether there is a scope, which hears of its end.
+  /// Whether there is a scope, which is told about the block's end.
   bool guarded() const { return scope_ != nullptr; }
-  /// By who resumes: has the block been given up?
+  /// Called by the code that resumes fibres: whether the block has been given up.
   bool given_up() const { return end_ != BlockEnd::Done; }
-  /// By who resumes, when all its threads have ended: false if memory was spoiled.
+  /// Called by the code that resumes fibres, when all threads have ended: false if memory was
+  /// spoiled.
   bool ended_well();
-  /// By a fibre, around code of the user's: only there it may be left.
+  /// Called by a fibre around the user's code: only there may the block be given up.
   void enter();
   void leave();
-  /// By a fibre, or a handler in its place: gives the block up.
+  /// Called by a fibre, or by a handler in its place: gives the block up.
   [[noreturn]] void give_up(BlockEnd end, const void* address);
 
  private:
@@ -88,7 +90,7 @@ class GuardedBlock {
   const pthread_t thread_;
   volatile std::sig_atomic_t in_users_code_ = 0;
   std::atomic<uint64_t> progress_{0};
-  // By the watch, of `seen_` and since when it is so:
+  // Used by the watch: the last `progress_` that it saw, and since when.
   uint64_t seen_ = UINT64_MAX;
   int64_t computing_since_ns_ = 0, waiting_since_ns_ = 0;
   std::atomic<bool> late_{false};
@@ -98,7 +100,7 @@ class GuardedBlock {
 /// The block that this thread runs, if it is guarded.
 GuardedBlock* block_of_this_thread();
 
-/// Code of the runtime that a user's kernel has called: it is left at its end only.
+/// Surrounds runtime code that a user's kernel has called: such code isn't left before its end.
 class OutsideUsersCode {
  public:
   OutsideUsersCode();

@@ -1,7 +1,7 @@
-// compile.cpp: all kernels go into one translation unit, each with names of its own (macros rename
-// its namespaces and its entries), and so through one run of the compiler. The cache keeps the
-// shared object as it keeps cubins. Manifests are left out: kernels that differ in nothing else are
-// compiled once.
+// compile.cpp: all kernels go into one translation unit, and so through one run of the compiler.
+// Macros give each kernel names of its own for its namespaces and entries. The cache keeps the
+// shared object as it keeps cubins. Manifests are left out, so that kernels that differ only in
+// them are compiled once.
 #include "runtime/cpu/compile.h"
 
 #include <dlfcn.h>
@@ -27,8 +27,7 @@ namespace {
 constexpr const char* kGlobalNames[] = {"maco", "maco_program", "maco_kernel", "maco_reset",
                                         "cuda_units"};
 
-// What makes the compiler tell of each access (cuda/instrumented.h). Sanitizers leave no room for
-// it.
+// Flags that make the compiler report each access (cuda/instrumented.h). Sanitizers exclude them.
 bool can_instrument() {
 #ifdef MACO_KERNEL_SANITIZE
   return false;
@@ -37,7 +36,7 @@ bool can_instrument() {
 #endif
 }
 std::vector<std::string> instrumenting_flags(const std::string& compiler) {
-  // What copies memory stays a call, which cuda/instrumented.h answers.
+  // Functions that copy memory stay calls, to functions of cuda/instrumented.h.
   std::vector<std::string> flags = {"-fsanitize=kernel-address", "-fno-builtin-memcpy",
                                     "-fno-builtin-memmove", "-fno-builtin-memset"};
   const bool clang = compiler.find("clang") != std::string::npos;
@@ -67,7 +66,7 @@ std::string translation_unit(const std::vector<std::string>& sources, bool instr
   return out;
 }
 
-// Without the manifest, which is comments to a compiler.
+// The source without the manifest, which is comments to a compiler.
 std::string code_of(const std::string& source) {
   std::istringstream in(source);
   std::string code;
@@ -124,7 +123,7 @@ std::shared_ptr<CpuLibrary> compile_cpu_kernels(const std::vector<std::string>& 
   if (command.empty()) return nullptr;
   for (std::string& flag : cpu_kernel_flags(options.check_access, options.profile))
     command.push_back(std::move(flag));
-  if (options.quick) command.push_back("-Og");  // the last one counts
+  if (options.quick) command.push_back("-Og");  // the last -O flag counts
   std::vector<std::string> sources;
   for (const std::string& kernel : kernels) sources.push_back(code_of(kernel));
 

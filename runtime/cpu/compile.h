@@ -1,4 +1,4 @@
-// From kernel.cu to a shared object that this process runs, with the host's C++ compiler.
+// Compiles kernel.cu to a shared object that this process runs, with the host's C++ compiler.
 #pragma once
 
 #include <memory>
@@ -13,12 +13,12 @@ namespace maco::runtime {
 
 struct CpuCompileOptions {
   bool check_access = false;  // kernels call RoleContext::access
-  bool verbose = false;       // says on standard error what is done
-  bool quick = false;         // half the time to compile; the code is several times slower
+  bool verbose = false;       // reports on standard error what is done
+  bool quick = false;         // compiles in half the time; the code is several times slower
   bool profile = false;       // kernels stamp their tasks
 };
 
-/// Has this kernel.cu kernels of the user's (ops `cuda`)?
+/// Whether this kernel.cu has kernels of the user's (ops `cuda`).
 bool has_cuda_units(const std::string& kernel_source);
 
 /// Kernels in a loaded shared object.
@@ -35,7 +35,8 @@ class CpuLibrary {
   Entry reset(size_t i) const { return resets_[i]; }
   void enter(maco_cpu::RoleContext* context) const { enter_(context); }
 
-  /// Loads the shared object `path` with `count` kernels; null with a status if it isn't one.
+  /// Loads the shared object `path` with `count` kernels. Returns null, and a status, if it isn't
+  /// one.
   static std::shared_ptr<CpuLibrary> load(const std::string& path, size_t count, Status& status);
 
  private:

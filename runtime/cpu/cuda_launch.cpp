@@ -22,8 +22,7 @@ namespace {
 using Launch = long long (*)(const unsigned* grid, const unsigned* block, char* shared,
                              char* const* tensors, const long long* numbers);
 
-// Inside a namespace the kernel's names meet nobody else's; cooperative groups come with their
-// text.
+// Inside a namespace the kernel's names can't collide with others; cooperative groups come as text.
 std::string translation_unit(const std::string& original) {
   const std::string groups = "//@cooperative_groups\n";
   std::string text = original;
@@ -71,7 +70,7 @@ Status launch_cuda_kernel(const std::string& original, const std::array<int64_t,
   constexpr size_t align = 256;
   const size_t fence = fence_bytes(tensors.size() + 1);
   FencedMemory memory(static_cast<size_t>(shared), align, fence);
-  // Copies, which have red zones. One tensor may be several arguments.
+  // Copies of the tensors with red zones. One tensor may be several arguments.
   std::map<char*, FencedMemory> fenced;
   std::vector<char*> arguments;
   for (const CudaTensor& t : tensors) {

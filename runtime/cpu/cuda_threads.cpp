@@ -23,7 +23,7 @@ struct Host {
   void (*stop)(const char* said) = nullptr;
 };
 
-/// The block that this thread of the system runs, and its fibre that is on.
+/// The block that this system thread runs, and the fibre that is running.
 struct Running {
   FibreThread* fibres = nullptr;
   Fibre* fibre = nullptr;

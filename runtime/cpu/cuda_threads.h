@@ -3,8 +3,8 @@
 
 namespace maco::runtime {
 
-/// Tells a shared object with kernels of users how their threads are run (cuda/block.h). Nothing if
-/// it has none.
+/// Tells a shared object with users' kernels how their threads are run (cuda/block.h). Does nothing
+/// if it has none.
 void give_cuda_threads(void* library);
 
 }  // namespace maco::runtime

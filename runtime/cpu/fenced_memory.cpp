@@ -12,7 +12,7 @@
 namespace maco::runtime {
 namespace {
 
-// A small number in every type: atomics that add to it change it.
+// A small number in every type, so that atomics that add to it change it.
 constexpr int kPattern = 0x2b;
 
 size_t page() {
@@ -21,10 +21,10 @@ size_t page() {
 }
 size_t round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
 
-// The first byte of [begin, end) that isn't the pattern's, or `end`.
+// The first byte of [begin, end) that differs from the pattern, or `end`.
 const char* spoiled(const char* begin, const char* end) {
   const auto is_pattern = [](char c) { return c == static_cast<char>(kPattern); };
-  // Mostly nothing is: if the first is right and each equals the next, all are.
+  // Mostly nothing differs: if the first byte is right and each equals the next, all are right.
   if (begin == end || (is_pattern(*begin) &&
                        std::memcmp(begin, begin + 1, static_cast<size_t>(end - begin) - 1) == 0))
     return end;
@@ -92,7 +92,7 @@ void RedZones::mend() const {
 }
 
 size_t fence_bytes(size_t count) {
-  // Each piece takes two of the mappings that the system gives a process, 65,530 mostly.
+  // Each piece takes two of the mappings that a process may have, usually 65,530.
   constexpr size_t most_fenced = 8192, small = size_t{64} << 10, large = size_t{64} << 20,
                    all = size_t{1} << 40;
   if (count > most_fenced) return 0;

@@ -7,19 +7,20 @@
 
 namespace maco::runtime {
 
-/// The parts of memory on either side of a piece of it that hold a pattern: who overwrites that is
-/// found out when asked for. It owns nothing.
+/// The memory on either side of a piece of memory, filled with a pattern; overwriting it is
+/// detected on request. Owns nothing.
 class RedZones {
  public:
-  /// The pattern's are [begin, data) and [data + bytes, end).
+  /// The pattern fills [begin, data) and [data + bytes, end).
   RedZones(char* begin, char* data, size_t bytes, char* end);
   char* data() const { return data_; }
   size_t size() const { return bytes_; }
   bool contains(const void* address) const;
   size_t pattern_bytes() const { return static_cast<size_t>(end_ - begin_) - bytes_; }
-  /// The byte nearest to the memory at which the pattern is overwritten, counted from its begin.
+  /// The overwritten byte of the pattern that is nearest to the memory, counted from the memory's
+  /// begin.
   std::optional<int64_t> damage() const;
-  /// Writes the pattern anew.
+  /// Restores the pattern.
   void mend() const;
 
  private:
@@ -27,13 +28,13 @@ class RedZones {
   size_t bytes_;
 };
 
-/// Zeroed memory with a red zone on either side: up to the ends of its pages a pattern, behind
-/// those `fence` bytes that can't be touched. What touches them ends with SIGSEGV; what overwrites
-/// the pattern is found out when asked for.
+/// Zeroed memory with a red zone on either side: a pattern up to the end of the page, then `fence`
+/// bytes that can't be touched. Touching these raises SIGSEGV; overwriting the pattern is detected
+/// on request.
 class FencedMemory {
  public:
-  /// `align`: a power of two up to the size of a page. `fence` is rounded up to pages; 0: there is
-  /// a page of the pattern instead on either side. Throws std::bad_alloc.
+  /// `align`: a power of two up to the page size. `fence` is rounded up to pages; 0: instead a page
+  /// of the pattern on either side. Throws std::bad_alloc.
   FencedMemory(size_t bytes, size_t align, size_t fence);
   ~FencedMemory();
   FencedMemory(FencedMemory&& other) noexcept;
@@ -44,7 +45,7 @@ class FencedMemory {
   char* data() const { return data_; }
   size_t size() const { return bytes_; }
   void clear();
-  /// Does the address lie in a red zone?
+  /// Whether the address lies in a red zone.
   bool fences(const void* address) const;
   RedZones zones() const { return {begin_, data_, bytes_, begin_ + inner_}; }
 
@@ -55,8 +56,8 @@ class FencedMemory {
   char* data_ = nullptr;
 };
 
-/// How large fences can be where there are `count` pieces of memory: of processes whose address
-/// space is limited small, else such that they all take a part of it only; 0 for very many.
+/// How large fences can be for `count` pieces of memory: small in processes with limited address
+/// space, else so that all together take only a part of it; 0 for very many pieces.
 size_t fence_bytes(size_t count);
 
 }  // namespace maco::runtime

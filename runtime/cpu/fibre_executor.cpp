@@ -1,7 +1,8 @@
-// fibre_executor.cpp: contexts as fibres of one thread; the seed decides which fibre goes next.
+// fibre_executor.cpp: runs contexts as fibres of one thread; the seed decides which fibre runs
+// next.
 //
 // A fibre that polled a word in vain can't go on before somebody stores to that word, so it isn't
-// chosen until then. When no fibre is left to choose, only time can pass: the virtual clock jumps,
+// chosen until then. When no fibre can be chosen, only time can pass: the virtual clock jumps,
 // waiters look at it, and the first whose deadline has passed stops the run as it would on a GPU.
 #include <map>
 #include <vector>
@@ -33,13 +34,13 @@ class Fibres {
   static void task(maco_cpu::RoleContext* c, int place, bool begins);
 
   void pass_time();
-  // Lets what goes on beside do a step; whether it did anything.
+  // Does a step of the work beside the contexts; returns whether it did anything.
   bool step_beside();
   void tell(const void* word);
 
   FibreThread thread_;
   std::vector<Fibre*> ready_;
-  // By word. Only looked up: addresses differ from run to run.
+  // By word. Used only for look-ups, as addresses differ from run to run.
   std::map<const void*, std::vector<Fibre*>> waiting_;
   size_t waiting_count_ = 0;
   Random random_;
@@ -65,7 +66,7 @@ Fibres::Fibres(const CpuLibrary& library, CpuLibrary::Entry entry, CpuContexts& 
 
 void Fibres::run() {
   while (!ready_.empty() || waiting_count_ > 0) {
-    // As often as any fibre, and whenever none can go on.
+    // It is chosen as often as any fibre, and whenever no fibre can go on.
     if (beside_ && (ready_.empty() || random_.below(ready_.size() + 1) == 0) && step_beside())
       continue;
     if (ready_.empty()) {
@@ -87,7 +88,7 @@ bool Fibres::step_beside() {
 void Fibres::pass_time() {
   MACO_CHECK(++jumps_ <= kJumpsWithoutChange, "a wait of the kernel has no deadline");
   clock_ += quarter_ns_ + 1;
-  // By index, not by address: the order must be the same in every run.
+  // In the order of indices, not of addresses: the order must be the same in every run.
   waiting_.clear();
   waiting_count_ = 0;
   for (Fibre& fibre : thread_.fibres()) {

@@ -20,9 +20,9 @@
 namespace maco::runtime {
 namespace {
 
-constexpr size_t kStackBytes = size_t{4} << 20;  // reserved, not used: pages come when touched
+constexpr size_t kStackBytes = size_t{4} << 20;  // reserved; pages are allocated when touched
 
-// Thrown past the code that adds a fibre during a run; caught by with_fibres.
+// Thrown through the code that adds a fibre during a run; with_fibres catches it.
 struct NoStack {
   std::string reason;
 };
@@ -67,7 +67,7 @@ FibreThread::FibreThread(ContextCode code) : code_(std::move(code)) {
 FibreThread::~FibreThread() {
   for (Fibre& fibre : fibres_) {
 #if defined(__SANITIZE_ADDRESS__)
-    // AddressSanitizer's marks of the frames that were given up.
+    // Clears AddressSanitizer's marks of the abandoned frames.
     if (!fibre.ended) __asan_unpoison_memory_region(fibre.stack, kStackBytes);
 #endif
     munmap(fibre.stack, kStackBytes);
@@ -89,8 +89,8 @@ Fibre& FibreThread::add(CpuContext& context, void* executor) {
   return fibre;
 }
 
-// In a function of its own: getcontext returns like setjmp, and compilers mistrust locals around
-// it.
+// A separate function: getcontext returns like setjmp, so that compilers treat locals around it
+// with caution.
 void FibreThread::prepare(Fibre& fibre) {
   getcontext(&fibre.state);
   fibre.state.uc_stack.ss_sp = fibre.stack;
@@ -133,7 +133,7 @@ void FibreThread::switch_back(Fibre& fibre, bool for_ever) {
 #endif
 }
 
-// Not by swapcontext: a handler has a stack of its own, where nothing is to be kept.
+// Not by swapcontext: a handler runs on a stack of its own, whose state isn't kept.
 void FibreThread::abandon(Fibre& fibre) {
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_start_switch_fiber(nullptr, main_stack_, main_stack_bytes_);

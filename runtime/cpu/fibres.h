@@ -1,4 +1,4 @@
-// Contexts as fibres of one thread: each has a stack of its own and runs until it yields.
+// Contexts as fibres of one thread: each has its own stack, and runs until it yields.
 #pragma once
 
 #include <ucontext.h>
@@ -18,8 +18,7 @@ struct ContextCode {
 /// maco_kernel of a library.
 ContextCode code_of(const CpuLibrary& library, CpuLibrary::Entry entry);
 
-/// Runs `body`, which makes fibres and runs them; a failure if the system gave no memory for a
-/// stack.
+/// Runs `body`, which makes fibres and runs them. Fails if the system gave no memory for a stack.
 Status with_fibres(const std::function<void()>& body);
 
 struct Fibre {
@@ -39,20 +38,21 @@ struct Fibre {
 class FibreThread {
  public:
   explicit FibreThread(ContextCode code);
-  /// Fibres that haven't ended are given up; nothing on their stacks is destroyed.
+  /// Abandons fibres that haven't ended; nothing on their stacks is destroyed.
   ~FibreThread();
   FibreThread(const FibreThread&) = delete;
   FibreThread& operator=(const FibreThread&) = delete;
 
-  /// A fibre for the context, whose `executor` becomes the fibre. It stays where it is. Only within
-  /// `with_fibres`.
+  /// Makes a fibre for the context, whose `executor` becomes the fibre. Its address doesn't change.
+  /// Only within `with_fibres`.
   Fibre& add(CpuContext& context, void* executor);
   std::deque<Fibre>& fibres() { return fibres_; }
   /// Runs the fibre until it yields or ends.
   void resume(Fibre& fibre);
   /// Called by the fibre itself.
   void yield(Fibre& fibre) { switch_back(fibre, false); }
-  /// Called by the fibre itself, or by a handler of a signal that it raised: it never goes on.
+  /// Called by the fibre itself, or by a handler of a signal that it raised: the fibre never goes
+  /// on.
   [[noreturn]] void abandon(Fibre& fibre);
 
  private:

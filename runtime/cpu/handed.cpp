@@ -20,13 +20,15 @@ namespace maco::runtime {
 
 namespace {
 
+using ir::CollectiveKind;
 using ir::DType;
 using ir::ManifestHanded;
+using ir::Reduction;
 using Bytes = std::vector<std::byte>;
 
-// --- numbers: of its own, for the reference checks these ---
+// --- numbers: separate code, since the reference checks these ---
 
-// 8-bit floats by code, without sign: values grow with codes up to `largest`.
+// 8-bit floats by code, without sign: values grow with codes, up to `largest`.
 struct Floats8 {
   float values[128];
   int largest;
@@ -48,7 +50,7 @@ struct Floats8 {
     const float v = values[code & 0x7f];
     return code & 0x80 ? -v : v;
   }
-  // To nearest, ties to even codes; what is too large saturates.
+  // Rounds to nearest, ties to even codes; too large values saturate.
   uint8_t encode(float value) const {
     const uint8_t sign = std::signbit(value) ? 0x80 : 0;
     if (std::isnan(value)) return sign | 0x7f;
@@ -136,17 +138,18 @@ void encode(DType type, float v, std::byte* to, int64_t i) {
   }
 }
 
-float combine(const std::string& how, float a, float b) {
-  if (how == "sum" || how == "avg" || std::isnan(a) || std::isnan(b)) return a + b;
-  return how == "max" ? std::max(a, b) : std::min(a, b);
+float combine(Reduction how, float a, float b) {
+  if (how == Reduction::Sum || how == Reduction::Avg || std::isnan(a) || std::isnan(b))
+    return a + b;
+  return how == Reduction::Max ? std::max(a, b) : std::min(a, b);
 }
-int32_t combine(const std::string& how, int32_t a, int32_t b) {
-  if (how == "max") return std::max(a, b);
-  if (how == "min") return std::min(a, b);
+int32_t combine(Reduction how, int32_t a, int32_t b) {
+  if (how == Reduction::Max) return std::max(a, b);
+  if (how == Reduction::Min) return std::min(a, b);
   return static_cast<int32_t>(static_cast<uint32_t>(a) + static_cast<uint32_t>(b));
 }
 
-// The reduction of elements [first, first + n) of all.
+// Reduces elements [first, first + n) of all ranks.
 void reduce(const ManifestHanded& h, const std::vector<Bytes>& all, int64_t first, int64_t n,
             std::byte* to) {
   const auto ranks = static_cast<float>(all.size());
@@ -155,7 +158,7 @@ void reduce(const ManifestHanded& h, const std::vector<Bytes>& all, int64_t firs
       float sum = decode(h.dtype, all[0].data(), first + i);
       for (size_t r = 1; r < all.size(); ++r)
         sum = combine(h.reduce, sum, decode(h.dtype, all[r].data(), first + i));
-      encode(h.dtype, h.reduce == "avg" ? sum / ranks : sum, to, i);
+      encode(h.dtype, h.reduce == Reduction::Avg ? sum / ranks : sum, to, i);
       continue;
     }
     const auto value = [&](size_t r) -> int32_t {
@@ -164,7 +167,7 @@ void reduce(const ManifestHanded& h, const std::vector<Bytes>& all, int64_t firs
     };
     int32_t sum = value(0);
     for (size_t r = 1; r < all.size(); ++r) sum = combine(h.reduce, sum, value(r));
-    if (h.reduce == "avg") sum /= static_cast<int32_t>(all.size());
+    if (h.reduce == Reduction::Avg) sum /= static_cast<int32_t>(all.size());
     if (h.dtype == DType::I32)
       store(to, i, sum);
     else
@@ -172,7 +175,7 @@ void reduce(const ManifestHanded& h, const std::vector<Bytes>& all, int64_t firs
   }
 }
 
-// What each rank gets of what all have handed over.
+// Computes what each rank gets from what all have handed over.
 void carry_out(const ManifestHanded& h, const std::vector<Bytes>& x, int64_t block,
                std::vector<Bytes>& y) {
   const auto world = x.size();
@@ -182,24 +185,25 @@ void carry_out(const ManifestHanded& h, const std::vector<Bytes>& x, int64_t blo
   };
   for (size_t r = 0; r < world; ++r) {
     y[r].resize(bytes * (h.y_blocks() ? world : 1));
-    if (h.kind == "allreduce") {
+    if (h.kind == CollectiveKind::AllReduce) {
       if (r == 0) reduce(h, x, 0, block, y[0].data());
       if (r > 0) y[r] = y[0];
-    } else if (h.kind == "reduce_scatter") {
+    } else if (h.kind == CollectiveKind::ReduceScatter) {
       reduce(h, x, static_cast<int64_t>(r) * block, block, y[r].data());
-    } else if (h.kind == "broadcast") {
+    } else if (h.kind == CollectiveKind::Broadcast) {
       copy(r, 0, static_cast<size_t>(h.peer), 0);
-    } else if (h.kind == "ring_shift") {
+    } else if (h.kind == CollectiveKind::RingShift) {
       copy(r, 0, (r + world - static_cast<size_t>(h.peer)) % world, 0);
     } else {
-      for (size_t from = 0; from < world; ++from) copy(r, from, from, h.kind == "alltoall" ? r : 0);
+      for (size_t from = 0; from < world; ++from)
+        copy(r, from, from, h.kind == CollectiveKind::AllToAll ? r : 0);
     }
   }
 }
 
 // --- sockets ---
 
-// Moves bytes as far as that goes at once; true when all have moved. A socket that is broken moves
+// Moves as many bytes as possible at once; returns true when all have moved. A broken socket moves
 // nothing: the kernel's own time-out ends the launch.
 bool send_some(int socket, const std::byte* data, size_t size, size_t& at, bool& moved) {
   while (at < size) {
@@ -230,12 +234,13 @@ size_t bytes_of(const ManifestHanded& h, int64_t block, bool blocks, size_t worl
   return static_cast<size_t>(block * ir::size_of(h.dtype)) * (blocks ? world : 1);
 }
 
-// Each message begins with the number of the collective: of who is out of step nothing is taken.
+// Each message begins with the collective's number; messages of a rank that is out of step are
+// ignored.
 constexpr size_t kHead = sizeof(int64_t);
 
 }  // namespace
 
-// The library's stream of a rank: what it hands over, one collective after the other.
+// A rank's stream of the library: it carries out collectives one after the other.
 class HandedOver::Rank {
  public:
   Rank(const ir::Manifest& m, const HandingRank& who, int socket)
@@ -257,7 +262,7 @@ class HandedOver::Rank {
     return base + (tensor < 0 ? offset : 0);
   }
 
-  // To the next phase, if that can be.
+  // Goes to the next phase, if possible.
   bool advance(const std::function<void(const void*)>& changed, bool& moved) {
     const ManifestHanded& h = m_.handed[next_];
     Handed& words = who_.launch->handed[h.number];
@@ -306,7 +311,7 @@ class HandedOver::Rank {
   size_t at_ = 0;
 };
 
-// Rank 0 for all: gathers, works out, sends.
+// Rank 0's work for all ranks: gathers, computes, sends.
 class HandedOver::Root {
  public:
   Root(const ir::Manifest& m, const Launch& launch, const std::vector<int>& sockets)
@@ -404,7 +409,8 @@ Status HandedOver::reset() {
   return {};
 }
 
-// Of one process two ends at once. Of several, rank 0 listens under a name that no file has.
+// In one process both ends are made at once. With several processes rank 0 listens under an
+// abstract name, which isn't a file's.
 Status HandedOver::connect() {
   const auto world = static_cast<size_t>(manifest_.world);
   up_.assign(world, -1);
@@ -457,7 +463,7 @@ Status HandedOver::connect() {
       status = failed();
     up_[own] = socket;
   }
-  // All have connected, or none goes on.
+  // Either all have connected, or none goes on.
   std::vector<std::string> said;
   if (Status s = group_->exchange(status.message, said); !s && status) status = s;
   for (const std::string& one : said)

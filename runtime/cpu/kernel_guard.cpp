@@ -1,4 +1,4 @@
-// kernel_guard.cpp: reports are made of what needs no heap and no lock, and written with write().
+// kernel_guard.cpp: makes reports without using the heap or a lock, and writes them with write().
 #include "runtime/cpu/kernel_guard.h"
 
 #include <fmt/format.h>
@@ -17,7 +17,7 @@ namespace {
 constexpr size_t kSignalStackBytes = size_t{64} << 10;
 constexpr size_t kMostHungTasks = 24;
 
-// What handlers start from: they get no argument of ours.
+// The handlers' data: they get no argument of ours.
 std::atomic<KernelGuard*> guard_of_process{nullptr};
 thread_local std::atomic<const GuardedTask*> running{nullptr};
 
@@ -110,7 +110,7 @@ std::unique_ptr<KernelGuard> KernelGuard::make(int exit_status, std::chrono::mil
 }
 
 KernelGuard::~KernelGuard() {
-  if (guard_of_process.load() != this) return;  // never made
+  if (guard_of_process.load() != this) return;  // the guard was never completed
   for (size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &before_[i], nullptr);
   {
     const std::lock_guard lock(mutex_);
@@ -166,7 +166,7 @@ void KernelGuard::add_finding(std::string_view line) {
 void KernelGuard::begin_report() const {
   static std::atomic<bool> begun{false};
   if (begun.exchange(true))
-    for (;;) pause();  // the first to come ends the process
+    for (;;) pause();  // the first thread here ends the process
   Text::write_all(findings_.data(), findings_size_);
 }
 
@@ -186,7 +186,7 @@ void KernelGuard::crashed(int signal, const void* address) {
   if (!launched_) {
     for (size_t i = 0; i < kSignals.size(); ++i)
       if (kSignals[i] == signal) sigaction(signal, &before_[i], nullptr);
-    raise(signal);  // delivered when the handler is left
+    raise(signal);  // delivered when the handler returns
     return;
   }
   begin_report();
@@ -198,7 +198,7 @@ void KernelGuard::crashed(int signal, const void* address) {
     text.add("); tasks may have spoiled memory");
   } else {
     text.add(task->name_).add(" crashed (").add(name_of(signal));
-    // A page on each side can't be touched.
+    // The page on each side can't be touched.
     const auto at = reinterpret_cast<uintptr_t>(address),
                begin = reinterpret_cast<uintptr_t>(task->shared_memory_);
     const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
@@ -235,7 +235,7 @@ void KernelGuard::end_hung() {
       .add(static_cast<uint64_t>(patience_.count()))
       .add(" ms; the run ends here. Within:\n")
       .write();
-  // Of fibres only one runs, which lets none of the others go on.
+  // Only one fibre runs at a time, and it keeps the others from going on.
   const GuardedTask* only = *running_of_launcher_;
   size_t hung = 0;
   for (size_t i = 0; i < task_count_; ++i) {

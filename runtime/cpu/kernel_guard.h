@@ -1,5 +1,5 @@
-// For programs whose work is to try kernels that may be wrong: says which task crashed, or which
-// tasks don't end, and ends the process.
+// For programs that try kernels which may be wrong: reports which task crashed, or which tasks
+// don't end, and ends the process.
 #pragma once
 
 #include <csignal>
@@ -21,10 +21,10 @@
 
 namespace maco::runtime {
 
-/// The task that a context runs, where a signal handler and other threads can read it.
+/// The task that a context runs, readable by a signal handler and by other threads.
 class GuardedTask {
  public:
-  /// By the context's thread. `name` says also where the task runs; a long one is cut.
+  /// Called by the context's thread. `name` also says where the task runs; a long name is cut.
   void begin(std::string_view name);
   void end();
 
@@ -37,8 +37,8 @@ class GuardedTask {
   std::array<std::atomic<char>, 240> name_{};  // ends with a zero
 };
 
-/// Memory in which signals of this thread are handled, whatever has become of its stack; if the
-/// system has none, they are handled on the stack.
+/// Memory in which signals of this thread are handled, whatever has become of its stack. If the
+/// system gives none, they are handled on the stack.
 class SignalStack {
  public:
   SignalStack();
@@ -51,25 +51,26 @@ class SignalStack {
   stack_t before_{};
 };
 
-/// While one exists, a kernel that crashes (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT), or
-/// a launch in which no task begins or ends for the time that is given (0: for ever), ends the
-/// process with the exit status that is given, once standard error has what was found so far and
-/// the tasks' names. Nothing is flushed or destroyed then. A crash before the first launch is left
-/// to the handlers that were there before, which come back when the guard goes.
+/// While a KernelGuard exists, two things end the process with the given exit status: a kernel that
+/// crashes (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT), or a launch in which no task begins
+/// or ends for the given time (0: for ever). Standard error first gets the findings so far and the
+/// tasks' names. Nothing is flushed or destroyed. A crash before the first launch is left to the
+/// earlier handlers, which are restored when the guard is destroyed.
 ///
-/// At most one at a time. Owned by the thread that launches, which makes and destroys it while no
-/// launch is under way; sessions that use it (CpuSession::set_regions) launch no more after it.
+/// At most one exists at a time. The thread that launches owns it, and makes and destroys it while
+/// no launch is under way. Sessions that use it (CpuSession::set_regions) don't launch after its
+/// end.
 class KernelGuard {
  public:
-  /// Null with a status if the system gives no thread for the watch.
+  /// Returns null, and a status, if the system gives no thread for the watch.
   static std::unique_ptr<KernelGuard> make(int exit_status, std::chrono::milliseconds patience,
                                            Status& status);
   ~KernelGuard();
   KernelGuard(const KernelGuard&) = delete;
   KernelGuard& operator=(const KernelGuard&) = delete;
 
-  /// Around a launch of `contexts`, which get their `guarded`; `shared_bytes` as each CTA has. Null
-  /// for `guard`: does nothing.
+  /// Surrounds a launch of `contexts`, and sets their `guarded`; each CTA has `shared_bytes`. Does
+  /// nothing if `guard` is null.
   class Launch {
    public:
     Launch(KernelGuard* guard, CpuContexts& contexts, size_t shared_bytes);
@@ -81,8 +82,8 @@ class KernelGuard {
     KernelGuard* const guard_;
   };
 
-  /// What is reported before the end, a line each; later ones that don't fit are left out. One
-  /// thread at a time.
+  /// Adds a line to report before the end; later lines that don't fit are left out. One thread at a
+  /// time.
   void add_finding(std::string_view line);
   void forget_findings() { findings_size_ = 0; }
   /// Ends the process as a crash does, with this line behind the findings.
@@ -96,18 +97,18 @@ class KernelGuard {
   void crashed(int signal, const void* address);
   void watch();
   [[noreturn]] void end_hung();
-  void begin_report() const;  // returns to one thread only
+  void begin_report() const;  // returns in one thread only
 
   const int exit_status_;
   const std::chrono::milliseconds patience_;
   const std::atomic<const GuardedTask*>* const running_of_launcher_;
-  SignalStack stack_;  // of the thread that makes it
+  SignalStack stack_;  // of the thread that makes the guard
   std::array<struct sigaction, kSignals.size()> before_{};
   std::array<char, 16384> findings_{};
   std::atomic<size_t> findings_size_{0};
   std::atomic<bool> launched_{false};  // once
 
-  std::mutex mutex_;  // for the rest, but contexts and handlers don't take it
+  std::mutex mutex_;  // for the rest; contexts and handlers don't take it
   std::condition_variable changed_;
   bool launching_ = false, leaving_ = false;
   std::unique_ptr<GuardedTask[]> tasks_;  // of the contexts of the launch
@@ -116,7 +117,7 @@ class KernelGuard {
   std::thread watch_;
 };
 
-/// Of a thread that runs one context to its end.
+/// A thread that runs one context to its end.
 class GuardedThread {
  public:
   explicit GuardedThread(const CpuContext& context);
@@ -128,7 +129,7 @@ class GuardedThread {
   std::optional<SignalStack> stack_;
 };
 
-/// This thread runs that context's code from here on, until the next call.
+/// From here on this thread runs that context's code, until the next call.
 void note_running(const CpuContext& context);
 
 }  // namespace maco::runtime

@@ -64,13 +64,14 @@ class Memory {
   char* data_ = nullptr;
 };
 
-// Of a CTA: an overflow stops where it happens.
+// A CTA's shared memory, with fences: an overflow stops where it happens.
 FencedMemory fenced_cta_memory(int64_t bytes) {
   constexpr size_t align = 128;  // of CtaMemory
   return {static_cast<size_t>(bytes), align, 1};
 }
 
-// Of a tensor, or of what a rank has as a whole: with red zones, where a user's kernel may miss it.
+// Memory of a tensor, or of all slots or temporaries of a rank; with red zones if a user's kernel
+// might overrun it.
 class TensorMemory {
  public:
   TensorMemory(int64_t bytes, std::optional<size_t> fence) {
@@ -88,7 +89,7 @@ class TensorMemory {
     else
       plain_->clear();
   }
-  /// Null: it has no red zones.
+  /// Null if it has no red zones.
   const FencedMemory* fenced() const { return fenced_ ? &*fenced_ : nullptr; }
 
  private:
@@ -97,25 +98,25 @@ class TensorMemory {
 };
 
 struct RankState {
-  std::vector<std::optional<TensorMemory>> tensors;  // those of the session's own
+  std::vector<std::optional<TensorMemory>> tensors;  // memory of the session's own
   std::vector<void*> tensor_pointers;
   std::vector<TensorMap> maps;
   int rank = 0;
-  std::optional<size_t> fences;  // of red zones; none: there are none
+  std::optional<size_t> fences;  // size of red zones' fences; nothing: no red zones
   TensorMemory arena;
   Memory counters, handed;
   std::optional<TensorMemory> own_symmetric;  // unless all processes map it
   char* symmetric = nullptr;
   std::vector<Memory> shared_memory;  // of its CTAs, or
   std::vector<FencedMemory> fenced_memory;
-  std::vector<char*> ctas;      // their shared memory
+  std::vector<char*> ctas;      // the CTAs' shared memory
   std::vector<Report> reports;  // of its CTAs
   RankStamps stamps;
-  std::vector<LaunchState> states;  // of launches with dims or scalars in memory
+  std::vector<LaunchState> states;  // for launches with dims or scalars in memory
   Launch launch{};
 
-  // `fence`: of what its own memory has red zones with such fences. `shared`: its symmetric memory;
-  // null: it has some of its own.
+  // `fence`: the size of red zones' fences, if own memory has red zones. `shared`: the rank's
+  // symmetric memory; null: it allocates its own.
   RankState(const ir::Manifest& m, int number, bool fenced_ctas, std::optional<size_t> fence,
             int64_t profiled_tasks, char* shared)
       : rank(number),
@@ -145,7 +146,7 @@ struct RankState {
     tensors[tensor].emplace(t.max_elements * ir::size_of(t.dtype), fences);
     tensor_pointers[tensor] = tensors[tensor]->data();
   }
-  // Of tensors where they live now.
+  // Makes the maps for the tensors' current addresses.
   void make_maps(const ir::Manifest& m) {
     for (size_t i = 0; i < maps.size(); ++i) {
       const ir::ManifestMap& map = m.maps[i];
@@ -175,7 +176,7 @@ void check_touched(maco_cpu::RoleContext* context, const void* address, uint64_t
     if (GuardedBlock* block = block_of_this_thread()) block->give_up(BlockEnd::Outside, nullptr);
 }
 
-// Of patterns, which are looked at behind each block.
+// The most bytes of patterns, which are checked after each block.
 constexpr size_t kMostPatternBytes = size_t{1} << 20;
 
 class CpuSessionImpl final : public CpuSession {
@@ -265,29 +266,29 @@ class CpuSessionImpl final : public CpuSession {
     if (is_here(rank)) return {};
     return Status::failure(fmt::format("rank {} runs in another process", rank));
   }
-  // Tells all ranks' kernels to stop, 1 + `by` being the rank because of which.
+  // Tells all ranks' kernels to stop; 1 + `by` is the rank that caused it.
   void abort_all(int by) const;
-  // Has the other processes' ranks told that one of them is gone, while this rank's kernel runs.
+  // While this rank's kernel runs, tells the ranks of the other processes if one of them is gone.
   void watch(const std::atomic<bool>& ended, int wake);
-  // What the launch came to on all ranks. `story`: what went wrong here besides reports.
+  // The launch's outcome on all ranks. `story`: what went wrong here besides reports.
   Status conclude(const LaunchValues& values, std::string story);
   // Whether there is memory to copy from or to.
   Status check_copy(int rank, size_t tensor, size_t offset, size_t bytes) const;
   Status launch(const LaunchValues& values, const LaunchAddresses& addresses);
   Status set_values(const LaunchValues& values, const LaunchAddresses& addresses = {});
-  // Has the launch number itself, and find values in memory.
+  // Makes launches number themselves, and find values in memory.
   void number(RankState& rank, const std::vector<LaunchVariable>& variables) const;
   Status reset();
   Status run();
   Status run(CpuContexts& contexts);
-  // What lies between red zones, as messages call it.
+  // What lies between red zones, for messages.
   struct Piece {
-    std::string_view name;  // of a tensor; empty: "the slots" are no tensor
+    std::string_view name;  // of a tensor; empty for anything else, such as the slots
     int64_t element_bytes = 1, elements = 0;
     std::string_view what{};
   };
-  // Calls visit(RedZones, Piece, FencedMemory*) for what a rank has; the last is null where there
-  // are no fences.
+  // Calls visit(RedZones, Piece, FencedMemory*) for each piece of a rank's memory; the last
+  // argument is null if there are no fences.
   template <class Visit>
   void each_zones(const RankState& rank, const Visit& visit) const;
   static constexpr int64_t kNear = int64_t{1} << 20;
@@ -295,11 +296,12 @@ class CpuSessionImpl final : public CpuSession {
     return fmt::format("address {}, far from every tensor", fmt::ptr(address));
   }
   static std::string place_in_red_zone(int64_t at, const Piece& piece, int rank);
-  // What of a rank's lies around that red zone: "element 300 of 'y' on rank 0, which has 256"; ""
-  // if it is none.
+  // Describes the address in the red zones of a rank: "element 300 of 'y' on rank 0, which has
+  // 256"; "" if it is in none.
   std::string red_zone(const RankState& rank, const void* address) const;
   std::string red_zone(const void* address) const;
-  // Notes, and mends, what was overwritten in a rank's red zones; whether anything was.
+  // Notes what was overwritten in a rank's red zones, and restores it. Returns whether anything
+  // was.
   bool take_damage(const RankState& rank);
   void clear_arena(RankState& rank) const {
     rank.arena.clear();
@@ -309,19 +311,19 @@ class CpuSessionImpl final : public CpuSession {
     each_zones(rank,
                [](const RedZones& zones, const Piece&, const FencedMemory*) { zones.mend(); });
   }
-  // What became of blocks that were given up, for the reports and in words.
+  // Collects what became of blocks that were given up, for the reports and in words.
   void take_block_ends(const CpuContexts& contexts);
-  // Whether `stop` was called since the last time.
+  // Returns whether `stop` was called since the last time.
   bool set_running(bool running);
   // Whether any rank of this process gave up.
   bool stopped() const {
     return std::any_of(ranks_.begin(), ranks_.end(),
                        [](const RankState& rank) { return cause_of(rank.reports).state != 0; });
   }
-  // Of one launch of a rank; the CTAs' shared memory is cleared.
+  // Adds the contexts of a rank's launch; clears the CTAs' shared memory.
   void add_contexts(RankState& rank, const Launch& launch, CpuContexts& contexts) const;
 
-  std::unique_ptr<SharedMemory> shared_;  // of a group
+  std::unique_ptr<SharedMemory> shared_;  // in a group
   std::shared_ptr<CpuLibrary> library_;
   const size_t index_;
   const ir::Manifest manifest_;
@@ -330,7 +332,7 @@ class CpuSessionImpl final : public CpuSession {
   uint32_t epoch_;
   int64_t launched_ = 0;  // since the last reset
   bool needs_reset_ = true;
-  Status enqueued_;               // of the launches that were enqueued, the first that failed
+  Status enqueued_;               // the first failure among enqueued launches
   int first_ = 0;                 // rank of ranks_[0]
   std::vector<RankState> ranks_;  // that run here
   double slowest_us_ = 0;         // rank of the last launch
@@ -338,10 +340,10 @@ class CpuSessionImpl final : public CpuSession {
   std::unique_ptr<HandedOver> handed_;  // if the kernel hands anything over
   std::unique_ptr<AccessChecker> checker_;
   KernelGuard* guard_ = nullptr;
-  std::mutex stop_mutex_;  // of the next two
+  std::mutex stop_mutex_;  // for the next two
   bool running_ = false, stopped_by_caller_ = false;
   std::mutex damage_mutex_;
-  std::string damage_;  // a line each
+  std::string damage_;  // one line for each
 };
 
 Status CpuSessionImpl::check_copy(int rank, size_t tensor, size_t offset, size_t bytes) const {
@@ -354,7 +356,7 @@ Status CpuSessionImpl::check_copy(int rank, size_t tensor, size_t offset, size_t
 Status CpuSessionImpl::bind(int rank, size_t tensor, void* memory) {
   if (Status s = check_binding(manifest_, rank, tensor, memory); !s) return s;
   if (Status s = check_here(rank); !s) return s;
-  // Memory of the session's own stays until it ends: others may have been given its address.
+  // The session's own memory stays until the session ends, as others may have its address.
   at(rank).tensor_pointers[tensor] = memory;
   return {};
 }
@@ -428,7 +430,7 @@ std::vector<RankAddresses> CpuSessionImpl::addresses(const ir::Program& program)
   return addresses;
 }
 
-// As if the launch before `epoch_` had ended everywhere.
+// Resets memory as if the launch before `epoch_` had ended everywhere.
 Status CpuSessionImpl::reset() {
   for (RankState& rank : ranks_) {
     CpuContexts context(1);
@@ -442,7 +444,7 @@ Status CpuSessionImpl::reset() {
   if (handed_)
     if (Status s = handed_->reset(); !s) return s;
   needs_reset_ = false;
-  // A peer's packets would be lost in slots that are reset behind them.
+  // A peer's packets would be lost in slots that are reset after their arrival.
   return options_.group ? options_.group->meet() : Status{};
 }
 
@@ -491,7 +493,7 @@ void CpuSessionImpl::each_zones(const RankState& rank, const Visit& visit) const
                  {"", 1, static_cast<int64_t>(rank.own_symmetric->size()), "the slots"});
 }
 
-// Where a byte of a red zone lies, `at` bytes from the begin of what it is around.
+// Where a byte of a red zone lies: `at` bytes from the begin of the memory that the zone surrounds.
 std::string CpuSessionImpl::place_in_red_zone(int64_t at, const Piece& piece, int rank) {
   const int64_t size = piece.element_bytes;
   if (piece.name.empty())
@@ -508,7 +510,7 @@ std::string CpuSessionImpl::red_zone(const RankState& rank, const void* address)
     if (!(fenced ? fenced->fences(address) : zones.contains(address))) return;
     const int64_t at = static_cast<const char*>(address) - zones.data(),
                   far = at < 0 ? -at : at - static_cast<int64_t>(zones.size());
-    // One that is farther away was counted from a tensor rather than from what lies there.
+    // A far-away address was probably computed from a tensor, not from the nearest memory.
     place = far <= kNear || !piece.name.empty() ? place_in_red_zone(at, piece, rank.rank)
                                                 : far_away(address);
   });
@@ -574,7 +576,7 @@ Status CpuSessionImpl::run() {
     if (pattern_bytes <= kMostPatternBytes * ranks_.size())
       context.blocks->spoiled = [this, &rank = at(context.rank)] { return take_damage(rank); };
   }
-  const SignalStack stack;  // of fibres of this thread
+  const SignalStack stack;  // for fibres of this thread
   const Status status = run(contexts);
   set_block_scope(nullptr);
   for (const RankState& rank : ranks_) take_damage(rank);
@@ -589,7 +591,7 @@ Status CpuSessionImpl::run(CpuContexts& contexts) {
     return run_on_fibres(*library_, library_->kernel(index_), contexts, *options_.replay,
                          handed_.get());
   std::atomic<bool> ended{false};
-  // What ends the watch at once; without it, a little later.
+  // Ends the watch at once; without it the watch ends a little later.
   const int wake = options_.group ? ::eventfd(0, EFD_CLOEXEC) : -1;
   std::thread watcher;
   if (options_.group) watcher = std::thread([&] { watch(ended, wake); });
@@ -651,8 +653,8 @@ Status CpuSessionImpl::set_values(const LaunchValues& values, const LaunchAddres
       for (const auto& [name, at] : addresses)
         found[name] = read_integer(manifest_, name, at, static_cast<size_t>(rank.rank - first_));
     }
-    // What is wrong with values in memory the launch says itself. Here they are for what is handed
-    // over.
+    // The launch itself reports wrong values in memory. The values are needed here for what is
+    // handed over.
     std::vector<int32_t> evaluated;
     if (Status s = evaluate_values(manifest_, found, rank.rank, evaluated); !s && addresses.empty())
       return s;
@@ -720,7 +722,7 @@ Status CpuSessionImpl::launch(const LaunchValues& values, const LaunchAddresses&
   set_running(true);
   Status ran = run();
   const bool stopped_by_caller = set_running(false);
-  // Also where the kernel had ended: its ranks may have been told nevertheless.
+  // This also holds if the kernel had ended: other ranks may have been told to stop.
   if (stopped_by_caller) needs_reset_ = true;
   slowest_us_ =
       std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
@@ -770,16 +772,16 @@ Status CpuSessionImpl::enqueue(const LaunchValues& values, const LaunchAddresses
   if (!streams.empty() && streams.size() != ranks_.size())
     return Status::failure(fmt::format("{} streams for {} ranks", streams.size(), ranks_.size()));
   if (Status earlier = wait(); !earlier) return earlier;
-  std::vector<std::vector<void*>> bound;  // for the time behind the launch
+  std::vector<std::vector<void*>> bound;  // to restore after the launch
   for (const RankState& rank : ranks_)
     if (!places.empty()) bound.push_back(rank.tensor_pointers);
   for (const TensorPlace& place : places)
     for (size_t r = 0; r < ranks_.size(); ++r)
       ranks_[r].tensor_pointers[place.tensor] = place.at[r];
-  // What is wrong with the call itself is said at once.
+  // A wrong call is reported at once.
   Status called = set_values(values, addresses);
   if (called) enqueued_ = launch(values, addresses);
-  // In the same memory, which `launch` knows.
+  // Stored in place, since `launch` knows that memory.
   for (size_t r = 0; r < bound.size(); ++r)
     std::copy(bound[r].begin(), bound[r].end(), ranks_[r].tensor_pointers.begin());
   return called;

@@ -15,21 +15,21 @@ namespace maco::runtime {
 
 class CpuSession : public Session, public Steppable {
  public:
-  /// What each task may touch, for SessionOptions::check_access: the Program that the kernel was
-  /// made from, planned and scheduled. From then on a launch in which a task touches anything else,
-  /// or doesn't write all that it declares as written, fails. With a `guard`, which the launches
-  /// need, kernels that crash or don't end are reported too.
+  /// Sets what each task may touch, for SessionOptions::check_access: by the planned and scheduled
+  /// Program from which the kernel was made. From then on a launch fails if a task touches anything
+  /// else, or doesn't write all that it declares as written. With a `guard`, which must live during
+  /// launches, kernels that crash or don't end are also reported.
   virtual Status set_regions(const ir::Program& program, KernelGuard* guard = nullptr) = 0;
-  /// Of a kernel with kernels of users: what they spoil may crash later and elsewhere, which
-  /// `guard` then reports.
+  /// For a kernel with users' kernels: memory that they spoil may cause a crash later and
+  /// elsewhere, which `guard` then reports.
   virtual void set_guard(KernelGuard* guard) = 0;
   /// After a launch with regions: the traffic of the tasks of each call of that Program, on all
   /// ranks.
   virtual std::vector<Traffic> traffic() const = 0;
 };
 
-/// Compiles a kernel.cu (any target's) and allocates its memory on all ranks; null with a status if
-/// that can't be. Tensors are zero.
+/// Compiles a kernel.cu (for any target) and allocates its memory on all ranks, filled with zeros.
+/// Returns null, and a status, if that fails.
 std::unique_ptr<CpuSession> make_cpu_session(const std::string& kernel_source,
                                              const SessionOptions& options, Status& status);
 

@@ -11,8 +11,8 @@
 namespace maco::runtime {
 namespace {
 
-// Rank 0 makes it, without a name that could be left behind; the others open it by way of rank 0's
-// process.
+// Rank 0 makes the memory, without a name that could be left behind. The others open it through
+// rank 0's process.
 int open_memory(Group& group, size_t bytes, Status& status) {
   std::string path, why;
   int file = -1;
@@ -55,7 +55,7 @@ std::unique_ptr<SharedMemory> SharedMemory::map(Group& group, size_t bytes, Stat
     status = Status::failure(fmt::format("can't map {} bytes of shared memory", all));
     return nullptr;
   }
-  // Its file is open nowhere now; the memory goes with the last process that maps it.
+  // Its file is open nowhere now; the memory is freed with the last process that maps it.
   status = group.meet();
   std::unique_ptr<SharedMemory> memory(new SharedMemory(static_cast<char*>(base), stride, all));
   return status ? std::move(memory) : nullptr;

@@ -11,13 +11,13 @@ namespace maco::runtime {
 
 class SharedMemory {
  public:
-  /// Zeroed memory of `bytes` for each rank of the group; all of it call this.
+  /// Maps zeroed memory of `bytes` for each rank of the group; all processes call this.
   static std::unique_ptr<SharedMemory> map(Group& group, size_t bytes, Status& status);
   ~SharedMemory();
   SharedMemory(const SharedMemory&) = delete;
   SharedMemory& operator=(const SharedMemory&) = delete;
 
-  /// Where a rank's begins, in this process; a multiple of the page size.
+  /// The begin of a rank's memory in this process; a multiple of the page size.
   char* of(int rank) const { return base_ + static_cast<size_t>(rank) * stride_; }
 
  private:

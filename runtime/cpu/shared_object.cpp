@@ -52,7 +52,7 @@ std::string read_file(const fs::path& path) {
   return text.str();
 }
 
-// A folder of its own, removed with all that is in it.
+// A folder of its own, which is removed with its contents.
 class TemporaryFolder {
  public:
   TemporaryFolder() {
@@ -73,12 +73,13 @@ class TemporaryFolder {
   fs::path path_;
 };
 
-// What the user's text uses that only a GPU has, by what the compiler says; "" if it isn't that.
+// The word in the user's text that only a GPU has, according to the compiler's output; "" if the
+// error is something else.
 std::string missing_word(const std::string& output) {
   const auto is_letter = [](char c) {
     return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
   };
-  // The identifier that begins at or behind `at`.
+  // The first identifier that begins at or behind `at`.
   const auto word_behind = [&](const std::string& line, size_t at) {
     const auto begin =
         std::find_if(line.begin() + static_cast<ptrdiff_t>(at), line.end(), is_letter);
@@ -132,12 +133,12 @@ Status compile_image(const std::vector<SourceFile>& files, std::vector<std::stri
                        : Status{};
 }
 
-// Where an image is opened from.
+// Opens an image through a file in `folder`.
 Status load_image(const std::string& image, const std::string& key, const fs::path& folder,
                   const std::function<Status(const std::string&)>& load) {
   fs::path path = folder / "loaded.so";
 #ifdef MACO_KERNEL_SANITIZE
-  // Sanitizers read the file again when they have something to say, so it stays.
+  // Sanitizers read the file again for their reports, so it is kept.
   static std::atomic<int> loaded{0};
   path = fs::temp_directory_path() / fmt::format("maco-kernels-{}", getuid()) /
          fmt::format("{}.{}.{}.so", key, getpid(), loaded++);

@@ -14,9 +14,9 @@ struct SourceFile {
   std::string name, text;
 };
 
-/// `files`: the first is compiled, the others may be included by it, and so may MACO's headers for
-/// hosts. `command`: the compiler with its flags. `load` opens the shared object at a path, which
-/// may be gone when it has returned.
+/// `files`: the first is compiled; it may include the others, and MACO's headers for hosts.
+/// `command`: the compiler with its flags. `load` opens the shared object at a path, which may be
+/// gone once it has returned.
 Status compile_and_load(const std::vector<SourceFile>& files, std::vector<std::string> command,
                         bool verbose, const std::function<Status(const std::string& path)>& load);
 

@@ -26,7 +26,7 @@ class StandIn final : public Steppable {
       const std::string& tensor = p_.buffers[i].tensor;
       return tensor.empty() ? "#" + std::to_string(i) : "'" + tensor;
     };
-    // Inputs and params, which nobody writes and which may be large, have no memory.
+    // Inputs and params have no memory: nobody writes them, and they may be large.
     const auto of_caller = [](const ir::Buffer& b) {
       return b.kind == ir::BufferKind::State || b.kind == ir::BufferKind::Output;
     };
@@ -112,7 +112,7 @@ class StandIn final : public Steppable {
     for (unsigned spins = 1; static_cast<int32_t>(seen - target) < 0; ++spins)
       context.pause(&context, &seen, spins);
   }
-  // Nothing on the heap may be held where a fibre pauses: it may never go on.
+  // A fibre that pauses may hold nothing on the heap: it may never go on.
   void wait(CpuContext& context, uint32_t task) {
     for (const ir::Wait& w : p_.tasks[task].waits) {
       const ir::Event& e = p_.events[index(w.event)];
@@ -166,7 +166,7 @@ class StandIn final : public Steppable {
     add_ranges(p_, addresses_, a.region, context.rank, context.launch->epoch, sizes_, list);
     return list;
   }
-  // Eight bytes at a time: a Program's tensors may be large.
+  // Reads eight bytes at a time, as a Program's tensors may be large.
   static uint64_t read(const ByteRange& range, uint64_t digest) {
     for (uintptr_t at = range.begin; at < range.end; at += 8) {
       uint64_t word = 0;

@@ -22,7 +22,7 @@ void Stepper::begin(int rank) {
     context->changing = [](maco_cpu::RoleContext*, const void*) {};
     context->changed = changed;
     context->task = task;
-    context->scouts = false;  // what a task loads is read in its turn
+    context->scouts = false;  // a task reads what it loads when its turn comes
     Worker& worker = workers_.emplace_back();
     worker.owner = this;
     worker.launch = launch;
@@ -30,7 +30,7 @@ void Stepper::begin(int rank) {
   }
 }
 
-// Runs all that may run, until nothing does.
+// Runs everything that may run, until nothing does.
 void Stepper::settle() {
   for (bool progress = true; progress;) {
     progress = false;

@@ -13,15 +13,15 @@
 
 namespace maco::runtime {
 
-/// A task by its place in the stream of a CTA; `launch` counts from 0.
+/// A task, by its place in a CTA's stream; `launch` counts from 0.
 struct TaskPlace {
   int rank = 0, launch = 0, cta = 0, place = 0;
   friend auto operator<=>(const TaskPlace&, const TaskPlace&) = default;
 };
 
-/// All ranks on one thread, each at its own launch: a rank begins one when its last has ended.
-/// Every CTA stops before the waits of its next task until it is told to run it; loaders, and tasks
-/// that a rank skips, run by themselves.
+/// Runs all ranks on one thread, each at its own launch: a rank begins a launch when its previous
+/// one has ended. Every CTA stops before the waits of its next task until it is told to run the
+/// task. Loaders, and tasks that a rank skips, run by themselves.
 class Stepper {
  public:
   /// Appends the contexts of a rank's launch.
@@ -31,18 +31,19 @@ class Stepper {
   Stepper& operator=(const Stepper&) = delete;
 
   enum class Went : uint8_t {
-    Ended,      // it ran to its end, with its signals
-    Waits,      // one of its waits isn't satisfied; it goes on by itself once it is
+    Ended,      // the task ran to its end, with its signals
+    Waits,      // one of its waits isn't satisfied; it goes on once it is
     Elsewhere,  // its CTA is at another task
-    Stopped,    // it gave up: an index that the data gave was out of range
+    Stopped,    // it gave up: an index from data was out of range
   };
   Went step(const TaskPlace& task);
-  /// Holds nothing back any more: runs until nothing can go on. True if all launches have ended.
+  /// Holds nothing back any more: runs until nothing can go on. Returns whether all launches have
+  /// ended.
   bool finish();
 
-  /// In the order in which they ended.
+  /// The tasks that have ended, in order.
   const std::vector<TaskPlace>& ended() const { return ended_; }
-  /// The tasks at which CTAs stop or wait that haven't come to the end of their stream.
+  /// The tasks at which CTAs stop or wait, for CTAs that haven't reached the end of their stream.
   std::vector<TaskPlace> standing() const;
 
  private:
@@ -51,7 +52,7 @@ class Stepper {
     Fibre* fibre = nullptr;
     int launch = 0;
     int place = -1;
-    int ended = -1;  // the last place that did
+    int ended = -1;  // the last place that has ended
     bool held = false;
     const void* word = nullptr;  // that it polled in vain
   };
@@ -73,24 +74,24 @@ class Stepper {
   const Open open_;
   const int launches_;
   bool free_ = false;
-  std::vector<int> launch_;     // of each rank; launches_ when it is through
+  std::vector<int> launch_;     // by rank; launches_ when it has finished
   std::deque<Worker> workers_;  // of all launches
   std::vector<TaskPlace> ended_;
 };
 
-/// What a Stepper can be made of.
+/// What a Stepper can run.
 class Steppable {
  public:
   virtual ~Steppable() = default;
   /// Begins anew, with empty temporaries, slots and events, and lets `drive` run tasks of
-  /// `launches` launches with these values. `before` is called before a rank begins a launch, and
-  /// may write its tensors.
+  /// `launches` launches with these values. Calls `before` before a rank begins a launch; it may
+  /// write the rank's tensors.
   virtual Status step(int launches, const LaunchValues& values,
                       const std::function<void(int rank, int launch)>& before,
                       const std::function<void(Stepper&)>& drive) = 0;
-  /// Where the buffers of `program`, from which this was made, lie on each rank.
+  /// The addresses of the buffers of `program`, from which this was made, on each rank.
   virtual std::vector<RankAddresses> addresses(const ir::Program& program) = 0;
-  /// Of launch 0 of `step`.
+  /// The epoch of launch 0 of `step`.
   virtual uint32_t first_epoch() const = 0;
 };
 

@@ -1,7 +1,7 @@
 // thread_executor.cpp: contexts as threads, which may be many more than the machine's CPUs.
 //
 // A thread that polls in vain spins a little, then yields, then sleeps until somebody stores to a
-// word of the same bucket (a futex a bucket). The buckets must not order what kernels do, or
+// word of the same bucket (each bucket has a futex). The buckets must not order what kernels do, or
 // ThreadSanitizer would miss a signal without a release: they are relaxed atomics and system calls.
 // Sleeps are bounded, so that nothing depends on being woken.
 #include <fmt/format.h>
@@ -43,7 +43,7 @@ struct ThreadState {
   bool jitter = false;
   Random random{0};
   uint32_t until_delay = 0, gap = 1;  // places where a delay may be, before the next one
-  // A sleep takes two steps, between which the word is polled once more: first the thread registers
+  // A sleep takes two steps, between which the word is polled once more. First the thread registers
   // in `bucket` at `seen`, then it sleeps.
   Bucket* bucket = nullptr;
   const void* word = nullptr;
@@ -66,7 +66,8 @@ uint64_t now(maco_cpu::RoleContext*) {
                                    .count());
 }
 
-// Within a task the gaps between delays grow, so that one with a million packets has some dozens.
+// Within a task the gaps between delays grow, so that a task with a million packets has some dozens
+// of delays.
 void delay(ThreadState& state) {
   if (!state.jitter) return;
   if (state.until_delay > 0) {
@@ -142,7 +143,7 @@ Status run_on_threads(const CpuLibrary& library, CpuLibrary::Entry entry, CpuCon
   std::vector<ThreadState> states(contexts.size());
   std::vector<std::thread> threads;
   threads.reserve(contexts.size());
-  // Contexts wait for each other: none begins before the last has a thread.
+  // Contexts wait for each other, so that none begins before all have a thread.
   enum : int { kHold, kBegin, kLeave };
   std::atomic<int> order{kHold};
   const auto give = [&](int what) {
@@ -185,7 +186,7 @@ Status run_on_threads(const CpuLibrary& library, CpuLibrary::Entry entry, CpuCon
     }
   }
   std::atomic<bool> over{false};
-  Status status;  // of what goes on beside: contexts that wait for it give up by themselves
+  Status status;  // of the work beside; contexts that wait for it give up by themselves
   std::thread companion;
   try {
     if (beside)

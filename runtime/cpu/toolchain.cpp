@@ -67,17 +67,17 @@ std::vector<std::string> find_cpu_compiler(Status& status) {
 }
 
 std::vector<std::string> cpu_kernel_flags(bool check_access, bool profile) {
-  // Not -march=native: the flags are part of the cache's key, and a cache may be shared between
-  // machines. Hidden: else the static tables of functions in classes are one for the process,
-  // whichever kernel they came from.
+  // Not -march=native: the flags are part of the cache's key, and machines may share a cache.
+  // Hidden visibility: otherwise static tables of functions in classes would be shared by all
+  // kernels of the process.
   std::vector<std::string> flags = {
       "-std=c++20",      "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-ffp-contract=off",
       "-fno-math-errno", "-w"};
-  // Device code stores vectors of one width to shared memory and loads them with another, as a
-  // GPU's compiler lets it.
+  // Device code stores vectors of one width to shared memory and loads them with another width, as
+  // GPU compilers allow.
   flags.push_back("-fno-strict-aliasing");
-  // Where a difference and a sum of products stand side by side, GCC 12 makes vfmaddsub of them in
-  // spite of -ffp-contract=off, or doesn't: bits of a rope hung on other ops' code.
+  // If a difference and a sum of products stand side by side, GCC 12 may make vfmaddsub of them in
+  // spite of -ffp-contract=off: the bits of a rope depended on other ops' code.
   flags.push_back("-fno-tree-slp-vectorize");
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))

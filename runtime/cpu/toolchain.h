@@ -1,4 +1,4 @@
-// The host's C++ compiler: which it is, how it is called, how it is run.
+// The host's C++ compiler: which one it is, how it is called and run.
 #pragma once
 
 #include <string>
@@ -9,23 +9,23 @@
 
 namespace maco::runtime {
 
-/// The command with its first arguments, the program as a path; empty with a status if there is
-/// none.
+/// The compiler's command with its first arguments; the program is a path. Empty, with a status, if
+/// there is no compiler.
 std::vector<std::string> find_cpu_compiler(Status& status);
 
-/// Flags for kernels: optimisation, no contraction, the instructions that this CPU has, sanitizers
-/// of this build.
+/// Flags for kernels: optimisation, no contraction, this CPU's instructions, this build's
+/// sanitizers.
 std::vector<std::string> cpu_kernel_flags(bool check_access, bool profile);
 
-/// Includes of the standard's headers that words.h hasn't, if the text of a user's kernel may need
-/// them: they take as long to read as all else.
+/// Includes of standard headers that words.h lacks, if the text of a user's kernel may need them:
+/// reading them takes as long as everything else.
 std::string standard_headers(std::string_view text);
 
-/// What tells one compiler from another without running it: path, size and time of the program.
+/// Identifies a compiler without running it: by the program's path, size and time.
 std::string identity_of(const std::string& program);
 
-/// Runs a command and waits for it. False if it could not be run or did not return 0; `output` has
-/// what it wrote on both streams.
+/// Runs a command and waits for it. Returns false if it couldn't be run or didn't return 0;
+/// `output` gets what it wrote on both streams.
 bool run_command(const std::vector<std::string>& command, std::string& output);
 
 }  // namespace maco::runtime

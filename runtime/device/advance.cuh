@@ -1,18 +1,19 @@
-// advance.cuh: what a launch is told, and how one that has the same arguments each time finds its
-// number, and its values, which follow from dims and scalars.
+// advance.cuh: what a launch is told. A launch with the same arguments each time finds its number
+// and its values itself; the values follow from dims and scalars.
 //
-// Of `Kernel`, beside what worker.cuh names:
+// Members of `Kernel`, besides those that worker.cuh names:
 //   static constexpr int kVariables, kValues;  // dims and scalars; launch values
-//   static void each_variable(f);  // f(i, lo, hi): what dim or scalar i may be
-//   static void each_value(v, rank, f);  // f(i, value, lo, hi), of these dims and scalars
+//   static void each_variable(f);  // f(i, lo, hi): the range of dim or scalar i
+//   static void each_value(v, rank, f);  // f(i, value, lo, hi), from these dims and scalars
 
 namespace maco {
 
-// Threads ask for all that is far away before they use any of it: each trip takes a while.
+// Threads issue all loads from far memory before they use any of the results: each trip takes a
+// while.
 
-// What a launch is told, of which a thread has some: its first values, unless it works them out,
-// and where the ranks' memory is. On the CPU target each role has copies of the values, and
-// consumers the places.
+// What a launch is told; each thread holds a part of it. It has the first values, unless the launch
+// computes them, and the places of the ranks' memory. On the CPU target each role has a copy of the
+// values, and only consumers have the places.
 template <class Kernel>
 struct Told {
   static constexpr int kStep = kLaunchCopies > 1 ? 1 : kConsumers;
@@ -53,9 +54,9 @@ MACO_FN LaunchState* own_state(const Launch& launch) {
   return launch.state ? launch.state + cta_id() * kLaunchCopies + launch_copy() : nullptr;
 }
 
-// How a launch numbers itself, in one thread of each CTA; on the CPU target in each role. All ranks
-// find the same dims and scalars, so that none goes on alone. Kernels with more than there is room
-// for are never launched so.
+// How a launch numbers itself. One thread of each CTA does this; on the CPU target one of each
+// role. All ranks find the same dims and scalars, so that none continues alone. Kernels with more
+// variables than there is room for are never launched in this way.
 template <class Kernel>
 class Advance {
   static_assert(Kernel::kValues <= kMaxValues, "the values have room");
@@ -78,8 +79,8 @@ class Advance {
     abort_ = load_relaxed(&launch.control->abort);
   }
 
-  // Puts the values into `to`, and those that it has no room for into the state. Returns false if
-  // the launch does nothing; reports: it says why.
+  // Stores the values in `to`, and those for which it has no room in the state. Returns false if
+  // the launch does nothing; if `reports`, also says why.
   MACO_FN bool values(const Launch& launch, LaunchState& state, CtaLaunch& to, bool reports) {
     // After a launch that stopped nothing runs until the host has reset what it left behind.
     if (abort_ != 0) refused_ = 1;
@@ -101,7 +102,8 @@ class Advance {
     return refused_ == 0;
   }
 
-  // For the next launch, behind a barrier: until then others look at the state.
+  // Updates the state for the next launch. Called behind a barrier: before it others read the
+  // state.
   MACO_FN void keep(LaunchState& state) const {
     state.refused = refused_;
     if (refused_ != 0) return;
@@ -110,7 +112,7 @@ class Advance {
   }
 
  private:
-  // No lambdas: a compiler might leave those out of line that are called for hundreds of values.
+  // No lambdas: a compiler might not inline those that are called for hundreds of values.
   struct Variable {
     Advance& launch;
     MACO_FN void operator()(int i, i64 lo, i64 hi) const {

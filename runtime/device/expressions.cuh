@@ -1,9 +1,9 @@
-// expressions.cuh: how expressions of a graph divide: rounded down. The compiler's
+// expressions.cuh: division in expressions of a graph, which rounds down. The compiler's
 // codegen/expressions.h writes the rest as operators.
 
 namespace maco {
 
-// Where all is in range, `b` is not 0.
+// `b` isn't 0 if all values are in their ranges.
 MACO_FN i64 floor_div(i64 a, i64 b) {
   if (b == 0) return 0;
   return a / b - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0);

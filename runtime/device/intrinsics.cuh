@@ -1,12 +1,12 @@
-// intrinsics.cuh: what the machine does, on a GPU: threads, barriers, memory and flags, conversions
-// that the architecture has. runtime/cpu/intrinsics/intrinsics.h has the same for a host compiler.
-// Nothing else in kernel.cu differs between the two.
+// intrinsics.cuh: what the machine provides, on a GPU: threads, barriers, memory and flags, and
+// conversions in hardware. runtime/cpu/intrinsics/intrinsics.h provides the same for a host
+// compiler. Nothing else in kernel.cu differs between the two.
 
 #ifndef MACO_CPU
 
 #define MACO_FN __device__ __forceinline__
-// A kernel whose roles divide the registers anew calls no functions: at those that both roles call
-// ptxas gives up (C7600), or ignores the division (C7507).
+// A kernel whose roles divide registers calls no functions: if both roles call one, ptxas refuses
+// (C7600) or ignores the division (C7507).
 #ifdef MACO_DIVIDES_REGISTERS
 #define MACO_OP __device__ __forceinline__
 #else
@@ -55,16 +55,18 @@ constexpr int kLoaders = Cta::kLoaders;
 constexpr int kSignallers = Cta::kSignallers;
 constexpr int kThreads = kConsumers + kLoaders + kSignallers + Cta::kSpare;
 
-// Of consumers alone. Where tasks are short, and so prepared ahead, the compiler may rely on that:
-// it asks less. (In long loops it asks too much of it, and spills.)
+// A consumer's thread number. If tasks are short, and so prepared ahead, the compiler may assume
+// the range, which saves instructions. (In long loops it then moves too much out of them, and
+// spills.)
 MACO_FN int consumer_thread() {
   if constexpr (Cta::kPrepared > 0) __builtin_assume(threadIdx.x < kConsumers);
   return (int)threadIdx.x;
 }
 MACO_FN int warp() { return consumer_thread() >> 5; }
 MACO_FN int warp_lane() { return (int)(threadIdx.x & 31); }
-// consumer_thread(), of which the compiler doesn't know. What a task works out of it stays in the
-// task: else it would be worked out once for all tasks, and take registers from all of them.
+// consumer_thread() without the compiler knowing its value. What a task computes from it stays in
+// the task; else the compiler computes it once for all tasks, and it takes registers from all of
+// them.
 MACO_FN int task_thread() {
   int thread;
   asm volatile("mov.u32 %0, %1;" : "=r"(thread) : "r"(threadIdx.x));
@@ -72,20 +74,20 @@ MACO_FN int task_thread() {
 }
 MACO_FN int loader_thread() { return (int)(threadIdx.x & 31); }
 MACO_FN bool is_loader() { return threadIdx.x >= kConsumers; }
-// Does it look at waits itself, where there is no scout? On the CPU target.
+// Whether the loader looks at waits itself, as on the CPU target, where there is no scout.
 MACO_FN constexpr bool loader_scouts() { return false; }
 MACO_FN bool is_signaller() {
   return threadIdx.x >= kConsumers + kLoaders && threadIdx.x < kConsumers + kLoaders + kSignallers;
 }
 MACO_FN bool is_spare() { return threadIdx.x >= kConsumers + kLoaders + kSignallers; }
-// Warps that complete a group: 1 and on, behind the signaller, which is 0.
+// The number of a warp that completes a group: from 1, behind the signaller, which is 0.
 constexpr int kSpareWarps = Cta::kSpare / kWarpLanes;
 MACO_FN int spare_warp() { return ((int)threadIdx.x - kConsumers - kLoaders) / kWarpLanes; }
 MACO_FN int cta_id() { return (int)blockIdx.x; }
 MACO_FN int grid_thread() { return (int)(blockIdx.x * blockDim.x + threadIdx.x); }
 MACO_FN int grid_threads() { return (int)(gridDim.x * blockDim.x); }
 
-// Dynamic shared memory of the CTA.
+// The CTA's dynamic shared memory.
 MACO_FN char* cta_memory() {
   extern __shared__ __align__(1024) char maco_shared[];
   return maco_shared;
@@ -93,8 +95,8 @@ MACO_FN char* cta_memory() {
 
 // ---- barriers, votes, shuffles ----------------------------------------------
 
-// Of the consumers. Barrier 0 is __syncthreads(), which includes the loader and stands at the start
-// of the kernel only.
+// A barrier of the consumers. Barrier 0 is __syncthreads(), which includes the loader and is used
+// only at the kernel's begin.
 MACO_FN void cta_sync() { asm volatile("barrier.sync 1, %0;" ::"n"(kConsumers) : "memory"); }
 // A barrier of the consumers that also tells all of them whether any passed true.
 MACO_FN bool cta_any(bool value) {
@@ -109,10 +111,11 @@ MACO_FN bool cta_any(bool value) {
 }
 MACO_FN void warp_sync() { __syncwarp(); }
 MACO_FN bool warp_any(bool value) { return __any_sync(0xffffffffu, value) != 0; }
-// All threads of the CTA, once, after the thread that `initializes` has prepared the shared memory.
+// A barrier of all threads of the CTA, used once, after the thread for which initializes() is true
+// has prepared the shared memory.
 MACO_FN bool initializes() { return threadIdx.x == 0; }
 MACO_FN void start_sync() { __syncthreads(); }
-// From here on the threads of the role have registers of their own number, if roles divide them.
+// From here on the role's threads have their own number of registers, if roles divide registers.
 template <int kRegisters>
 MACO_FN void take_registers() {
 #ifdef MACO_DIVIDES_REGISTERS
@@ -126,21 +129,21 @@ MACO_FN void give_registers() {
 #endif
 }
 
-// Waits until the launch in front has ended and what it wrote is there, if this one may begin
-// earlier (launches that number themselves).
+// Waits until the launch before this one has ended and its results are visible, if this launch may
+// begin earlier (launches that number themselves).
 MACO_FN void follow_launch() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
-// Such a launch behind this one may begin.
+// Lets such a launch behind this one begin.
 MACO_FN void lead_launch() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
 
-// A value that is the same for all lanes, as the compiler can't see.
+// A value that is the same for all lanes, which the compiler can't see.
 MACO_FN int warp_uniform(int value) { return __shfl_sync(0xffffffffu, value, 0); }
 MACO_FN int shuffle(int value, int lane) { return __shfl_sync(0xffffffffu, value, lane); }
 MACO_FN float shuffle(float value, int lane) { return __shfl_sync(0xffffffffu, value, lane); }
@@ -157,20 +160,20 @@ MACO_FN float fsin(float x) { return sinf(x); }
 MACO_FN float fcos(float x) { return cosf(x); }
 MACO_FN float ferf(float x) { return erff(x); }
 MACO_FN float fpow(float a, float b) { return powf(a, b); }
-// 2 to the x; below the least normal number 0.
+// 2 to the x; results below the least normal number become 0.
 MACO_FN float fexp2(float x) {
   float r;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
   return r;
 }
-// The larger one, and of a number and NaN the number.
+// The larger one; of a number and NaN the number.
 MACO_FN float fmax(float a, float b) { return fmaxf(a, b); }
 MACO_FN float ftanh(float x) { return tanhf(x); }
-// Of pi x.
+// Sine and cosine of pi x.
 MACO_FN void fsincospi(float x, float& sine, float& cosine) { sincospif(x, &sine, &cosine); }
-// Ops compute with these, never with operators: a compiler may contract the product and the sum of
-// operators, even those of two fused ops, into one operation that rounds once (nvcc does by
-// default), and the bits would depend on flags and on fusing.
+// Ops compute with these functions, never with operators. A compiler may contract the product and
+// the sum of operators, even those of two fused ops, into one operation that rounds once (nvcc does
+// by default); the bits would then depend on flags and on fusing.
 MACO_FN float fadd(float a, float b) { return __fadd_rn(a, b); }
 MACO_FN float fsub(float a, float b) { return __fsub_rn(a, b); }
 MACO_FN float fmul(float a, float b) { return __fmul_rn(a, b); }
@@ -178,7 +181,7 @@ MACO_FN float fdiv(float a, float b) { return __fdiv_rn(a, b); }
 MACO_FN float fsqrt(float x) { return __fsqrt_rn(x); }
 // 1 / b, rounded once as fdiv does.
 MACO_FN float finverse(float b) { return __frcp_rn(b); }
-// The larger of two, NaN if either is; of zeros either.
+// The larger of two; NaN if either is NaN. Of two zeros it may be either.
 MACO_FN float ftop(float a, float b) {
 #if __CUDA_ARCH__ >= 800
   float top;
@@ -188,10 +191,10 @@ MACO_FN float ftop(float a, float b) {
   return a != a ? a : (a > b ? a : b);
 #endif
 }
-// The largest value of the warp's lanes, by ftop.
+// The largest value of the warp's lanes, as by ftop.
 MACO_FN float warp_top(float value) {
 #if __CUDA_ARCH__ >= 800
-  // As integers in the order of the floats; a NaN, which ftop makes positive, is above all.
+  // Compared as integers in the order of floats; a NaN, which ftop makes positive, is above all.
   int order = __float_as_int(ftop(value, value));
   order ^= (order >> 31) & 0x7fffffff;
   order = __reduce_max_sync(0xffffffffu, order);
@@ -201,23 +204,24 @@ MACO_FN float warp_top(float value) {
   return value;
 #endif
 }
-// a / b for b in [1, 2^100], within 1.5 ulp: an estimate of 1 / b, which is within 1, in a product.
+// a / b for b in [1, 2^100], within 1.5 ulp: a product with an estimate of 1 / b, which is within 1
+// ulp.
 MACO_FN float fratio(float a, float b) {
   float r;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(b));
   return fmul(a, r);
 }
-// 1 / sqrt(x) within 2.2 ulp: the estimate's error is at most 2^-22.9 of it.
+// 1 / sqrt(x) within 2.2 ulp: the estimate's relative error is at most 2^-22.9.
 MACO_FN float fnear_rsqrt(float x) {
   float r;
   asm("rsqrt.approx.f32 %0, %1;" : "=f"(r) : "f"(x));
   return r;
 }
 MACO_FN float ffma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
-// Nobody needs what x was. (An instruction: what nothing sets in some branch is there from the
-// kernel's beginning on to ptxas, which keeps a register for it all the while.)
+// Declares x's old value dead. It is an instruction because ptxas takes a variable that some branch
+// doesn't set as live from the kernel's begin, and keeps a register for it.
 MACO_FN void forget(float& x) { asm volatile("mov.f32 %0, 0f00000000;" : "=f"(x)); }
-// Worked out by now, not where it is first needed.
+// Makes the compiler compute x here, not where it is first needed.
 MACO_FN void settle(u32& x) { asm volatile("" : "+r"(x)); }
 MACO_FN u32 bits_of(float x) { return __float_as_uint(x); }
 MACO_FN float float_of(u32 x) { return __uint_as_float(x); }
@@ -245,8 +249,8 @@ MACO_FN u16 float_to_bf16(float x) {
 #endif
   return r;
 }
-// And back. With a zero beside it: ptxas leaves one that isn't packed with another to the unit of
-// the exponential, which takes four times as long.
+// And back. It converts a zero beside it: ptxas gives a lone conversion to the unit for
+// exponentials, which takes four times as long.
 MACO_FN float rounded_to_bf16(float x) {
   u32 r = 0;
 #if MACO_HAS_ASYNC_COPY
@@ -292,8 +296,8 @@ MACO_FN Vec<T, N> gload_vec(const T* p) {
 template <int N, class T>
 MACO_FN void gstore_vec(T* p, Vec<T, N> v) {
   static_assert(sizeof(Vec<T, N>) <= 16, "a vector is at most 16 bytes");
-  // By one instruction: the compiler stores members one by one, even through a vector's type.
-  // (NVRTC has no memcpy for hosts' headers; a union does.)
+  // By one instruction: the compiler stores members one by one, even through a vector type. (NVRTC
+  // lacks the host headers' memcpy; a union works.)
   union Words {
     Vec<T, N> v;
     u32 w[sizeof(Vec<T, N>) < 4 ? 1 : sizeof(Vec<T, N>) / 4];
@@ -311,7 +315,7 @@ MACO_FN void gstore_vec(T* p, Vec<T, N> v) {
     *(Vec<T, N>*)p = v;
   }
 }
-// To a peer's slot: plain stores, ordered by the release of the signal that follows.
+// A store to a peer's slot: plain, ordered by the release of the signal that follows.
 template <class T>
 MACO_FN void peer_store(T* p, T v) {
   *p = v;
@@ -320,9 +324,9 @@ template <int N, class T>
 MACO_FN void peer_store_vec(T* p, Vec<T, N> v) {
   gstore_vec<N>(p, v);
 }
-// Brings the line at p into the cache that all SMs share: a hint.
+// Brings the line at p into the cache that all SMs share; a hint.
 MACO_FN void prefetch(const void* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
-// The same of a table's line, into the SM's own cache.
+// Likewise for a line of a table, into the SM's own cache.
 MACO_FN void prefetch_near(const void* p) { asm volatile("prefetch.global.L1 [%0];" ::"l"(p)); }
 // A row of a constant table.
 template <class T>
@@ -366,7 +370,7 @@ MACO_FN void add_release_sys(u32* p, u32 v) {
 MACO_FN void store_release_sys(u32* p, u32 v) {
   asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
 }
-// Words of the CTA's shared memory.
+// Words in the CTA's shared memory.
 MACO_FN u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
 MACO_FN u32 load_acquire_cta(const u32* p) {
   u32 v;
@@ -381,7 +385,7 @@ MACO_FN u32 load_relaxed_cta(const u32* p) {
 MACO_FN void store_release_cta(u32* p, u32 v) {
   asm volatile("st.release.cta.shared.u32 [%0], %1;" ::"r"(shared_address(p)), "r"(v) : "memory");
 }
-// Words that order nothing.
+// Accesses to words that order nothing.
 MACO_FN u32 load_relaxed(const u32* p) {
   u32 v;
   asm volatile("ld.relaxed.sys.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
@@ -393,7 +397,7 @@ MACO_FN void store_relaxed(u32* p, u32 v) {
 MACO_FN void add_relaxed(u32* p, u32 v) {
   asm volatile("red.relaxed.gpu.global.add.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
 }
-// Makes a word of this rank or CTA 1; true for the one who found it 0.
+// Sets a word of this rank or CTA to 1; true for the caller that found 0.
 MACO_FN bool claim(u32* p) {
   u32 old;
   asm volatile("atom.relaxed.gpu.cas.b32 %0, [%1], 0, 1;" : "=r"(old) : "l"(p) : "memory");
@@ -411,7 +415,7 @@ MACO_FN u64 packet_load(const u64* slot) {
   return v;
 }
 
-// Two packets side by side, at a multiple of 16 bytes, in one access; each is atomic by itself.
+// Stores two adjacent packets, at a multiple of 16 bytes, in one access; each is atomic by itself.
 MACO_FN void packet_pair_store(u64* slot, u32 first, u32 second, u32 flag) {
   const u64 a = ((u64)flag << 32) | first, b = ((u64)flag << 32) | second;
   asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(slot), "l"(a), "l"(b)
@@ -424,8 +428,8 @@ MACO_FN void packet_pair_load(const u64* slot, u64& first, u64& second) {
                : "memory");
 }
 
-// Packets of a rank's own tasks: a value and its flag in a word of 4 or 8 bytes, which is atomic.
-// N words, of at most 16 bytes.
+// Packets between a rank's own tasks: a value and its flag in a word of 4 or 8 bytes, which is
+// atomic. N words, at most 16 bytes.
 template <int N>
 MACO_FN void words_load(const u32* p, u32* to) {
   if constexpr (N == 4) {
@@ -462,7 +466,7 @@ MACO_FN void word_store(u64* p, u64 v) {
 
 // ---- the other CTA of a pair -------------------------------------------------
 
-// The address that `p`, in the own shared memory, has in the other's.
+// The address in the other CTA's shared memory that corresponds to `p` in the own one.
 MACO_FN u32 mate_address(const void* p) {
   u32 address = 0;
 #if MACO_HAS_BOXES
@@ -472,15 +476,15 @@ MACO_FN u32 mate_address(const void* p) {
 #endif
   return address;
 }
-// Stores to a word of the other, which it looks at as at those of its own CTA: a release and an
-// acquire of both would take a microsecond, and all that they tell of is that reads have ended.
+// Stores to a word of the other CTA, which that CTA reads like words of its own. A release and an
+// acquire of both CTAs would take a microsecond, and the word only says that reads have ended.
 MACO_FN void mate_store(u32* p, u32 v) {
 #if MACO_HAS_BOXES
   asm volatile("st.relaxed.cluster.shared::cluster.u32 [%0], %1;" ::"r"(mate_address(p)), "r"(v)
                : "memory");
 #endif
 }
-// A word of the other's, behind a pair_sync.
+// Reads a word of the other CTA's, behind a pair_sync.
 MACO_FN u32 mate_load(const u32* p) {
   u32 v = 0;
 #if MACO_HAS_BOXES
@@ -491,10 +495,10 @@ MACO_FN u32 mate_load(const u32* p) {
 #endif
   return v;
 }
-// Does a page's full barrier count what the other sends? Else it has to tell.
+// Whether a page's full barrier counts what the other CTA sends. If not, the other has to tell.
 constexpr bool kCountsSent = true;
-// Sends 16 bytes to a page of the other, at the address that `to` has here, and tells its full
-// barrier.
+// Sends 16 bytes to a page of the other CTA, at the address that corresponds to `to`, and counts
+// them in its full barrier.
 MACO_FN void mate_send16(void* to, const Vec<u32, 4>& v, u64* full_barrier) {
 #if MACO_HAS_BOXES
   asm volatile(
@@ -504,7 +508,8 @@ MACO_FN void mate_send16(void* to, const Vec<u32, 4>& v, u64* full_barrier) {
       : "memory");
 #endif
 }
-// All threads of both: barriers that either has made are there for the other.
+// A barrier of all threads of both CTAs: mbarriers that either has initialized are then visible to
+// the other.
 MACO_FN void pair_sync() {
 #if MACO_HAS_BOXES
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -519,21 +524,21 @@ MACO_FN u64 now_ns() {
   asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t));
   return t;
 }
-// Between two looks at `word`, `spins` of them so far. A hand-off is as fast as this loop, so it
-// sleeps only after a while.
+// Pauses between two looks at `word`, after `spins` looks. A hand-off is as fast as this loop, so
+// it sleeps only after a while.
 constexpr u32 kSpinsAwake = 4096;
 MACO_FN void pause_for(const void* word, u32 spins) {
   (void)word;
   if (spins > kSpinsAwake) __nanosleep(64);
 }
-// Looks at the clock and the abort word once in so many spins: so seldom that short waits don't run
-// through that code, which would take the instruction cache from others. (Of waits that rest a spin
-// lasts up to 20 us, so many some 80 ms.)
+// The clock and the abort word are checked only once in so many spins, so that short waits don't
+// run that code, which would take room in the instruction cache. (In waits that sleep a spin lasts
+// up to 20 us, and so many spins some 80 ms.)
 constexpr u32 kSpinsPerLook = 4096;
 
 // ---- the loader's copies ----------------------------------------------------
 
-// Copies 16 bytes, both sides aligned to 16, asynchronously where the machine can.
+// Copies 16 bytes, both sides aligned to 16; asynchronously if the machine can.
 MACO_FN void copy16(void* to, const void* from) {
 #if MACO_HAS_ASYNC_COPY
   u32 address = shared_address(to);
@@ -542,7 +547,7 @@ MACO_FN void copy16(void* to, const void* from) {
   *(Vec<u32, 4>*)to = *(const Vec<u32, 4>*)from;
 #endif
 }
-// The same, or zeros where nothing is `there` to copy.
+// Likewise, or stores zeros if nothing is `there` to copy.
 MACO_FN void copy16_or_zero(void* to, const void* from, bool there) {
 #if MACO_HAS_ASYNC_COPY
   u32 address = shared_address(to);
@@ -553,7 +558,7 @@ MACO_FN void copy16_or_zero(void* to, const void* from, bool there) {
   *(Vec<u32, 4>*)to = there ? *(const Vec<u32, 4>*)from : Vec<u32, 4>{};
 #endif
 }
-// The same bits as another type of that size.
+// The same bits as another type of the same size.
 template <class To, class From>
 MACO_FN To bits_as(const From& from) {
   static_assert(sizeof(To) == sizeof(From), "");
@@ -564,8 +569,8 @@ MACO_FN To bits_as(const From& from) {
   return u.t;
 }
 
-// What is made of a value that was loaded is made behind this: the compiler would do it where it is
-// loaded, and all that follows there would wait for it.
+// What is computed from a loaded value is computed behind this. The compiler would do it right
+// behind the load, and everything after it would wait for the load.
 template <class T>
 MACO_FN void used_from_here(T& value) {
   static_assert(sizeof(T) % 4 == 0 || sizeof(T) <= 2, "registers");
@@ -598,8 +603,8 @@ MACO_FN void shared_store8(float* p, float first, float second) {
   asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(shared_address(p)), "f"(first), "f"(second)
                : "memory");
 }
-// True for one of the loader's threads, the same each time: of what only it does the compiler knows
-// that it is one thread's. All of them call it; `lane`: which one.
+// True for one of the loader's threads, always the same one, in a form from which the compiler
+// knows that it is only one. All loader threads call it; `lane`: its number.
 MACO_FN bool elected(int& lane) {
 #if MACO_HAS_BOXES
   u32 chosen, which;
@@ -612,20 +617,21 @@ MACO_FN bool elected(int& lane) {
   return loader_thread() == 0;
 #endif
 }
-// A page's full barrier, an mbarrier where the machine has them: the copies of all loader threads
+// A page's full barrier, an mbarrier where the machine has them: all copies of the loader's threads
 // into the page have arrived. All loader threads call `full_barrier_arrive` when they have issued
-// their copies, or one of them `full_barrier_expect` before it copies boxes, and nothing else;
-// `is_full` turns true once those of round `round` (0, 1, ...) are complete.
+// their copies; or one of them calls `full_barrier_expect` before it copies boxes, and nothing
+// else. `is_full` becomes true once round `round` (0, 1, ...) is complete.
 MACO_FN void full_barrier_init(u64* full_barrier) {
 #if MACO_HAS_ASYNC_COPY
-  // One a thread for its asynchronous copies, and one for the ordinary stores of all.
+  // One arrival from each thread for its asynchronous copies, and one for the ordinary stores of
+  // all.
   u32 address = shared_address(full_barrier);
   asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(address), "r"(kLoaders + 1) : "memory");
 #else
   *(u32*)full_barrier = 0;
 #endif
 }
-// `bytes` of boxes will land in the page in round `round`; all arrivals at once.
+// Announces that `bytes` of boxes will arrive in the page in round `round`; counts as all arrivals.
 MACO_FN void full_barrier_expect(u64* full_barrier, u32 round, u32 bytes) {
   (void)round;
 #if MACO_HAS_BOXES
@@ -636,8 +642,8 @@ MACO_FN void full_barrier_expect(u64* full_barrier, u32 round, u32 bytes) {
                : "memory");
 #endif
 }
-// Copies the box at (row, col) of a matrix to `to`, aligned to 1024. What comes of rows from `end`
-// on, which a launch doesn't have, may be anything.
+// Copies the box at (row, col) of a matrix to `to`, aligned to 1024. Rows from `end` on, which a
+// launch doesn't have, may get any data.
 MACO_FN void copy_box(char* to, const TensorMap* map, i32 row, i32 col, u64* full_barrier,
                       i32 = 0x7fffffff) {
 #if MACO_HAS_BOXES
@@ -648,7 +654,7 @@ MACO_FN void copy_box(char* to, const TensorMap* map, i32 row, i32 col, u64* ful
       : "memory");
 #endif
 }
-// The same at column `col` of a run.
+// Likewise at column `col` of a run.
 MACO_FN void copy_run_box(char* to, const TensorMap* map, i32 row, i32 run, i32 col,
                           u64* full_barrier) {
 #if MACO_HAS_BOXES
@@ -659,8 +665,8 @@ MACO_FN void copy_run_box(char* to, const TensorMap* map, i32 row, i32 run, i32 
       : "memory");
 #endif
 }
-// What createpolicy.fractional.L2::evict_first gives for all that is read: a constant, which costs
-// nothing each time. In the cache it makes room for others first.
+// The result of createpolicy.fractional.L2::evict_first for all data: as a constant it costs
+// nothing. In the cache such data is evicted first.
 [[maybe_unused]] constexpr u64 kReadOnce = 0x12f0000000000000;
 // Copies the box of long rows at (row, byte) of a matrix that is read once to `to`, aligned to 128.
 MACO_FN void copy_rows(char* to, const TensorMap* map, i32 row, i32 byte, u64* full_barrier) {
@@ -672,7 +678,7 @@ MACO_FN void copy_rows(char* to, const TensorMap* map, i32 row, i32 byte, u64* f
       : "memory");
 #endif
 }
-// Copies what lies in line and is read once. `bytes` and both addresses: multiples of 16.
+// Copies contiguous bytes that are read once. `bytes` and both addresses: multiples of 16.
 MACO_FN void copy_line(char* to, const char* from, u32 bytes, u64* full_barrier) {
 #if MACO_HAS_BOXES
   asm volatile(
@@ -682,26 +688,27 @@ MACO_FN void copy_line(char* to, const char* from, u32 bytes, u64* full_barrier)
       : "memory");
 #endif
 }
-// Before a CTA's first box through a map: it is as the host wrote it.
+// Called before a CTA's first box through a map: makes the map visible as the host wrote it.
 MACO_FN void map_begin(const TensorMap* map) {
 #if MACO_HAS_BOXES
   asm volatile("fence.proxy.tensormap::generic.acquire.sys [%0], 128;" ::"l"(map) : "memory");
 #endif
 }
-// Before a task's first box of what other tasks wrote, whose signals the caller has seen.
+// Called before a task's first box of what other tasks wrote, whose signals the caller has seen.
 MACO_FN void boxes_begin() {
 #if MACO_HAS_BOXES
   asm volatile("fence.proxy.async;" ::: "memory");
 #endif
 }
-// Behind what a thread wrote to shared memory for products by groups of warps, and before the
-// barrier behind which they begin.
+// Called behind a thread's writes to shared memory for wgmma, and before the barrier behind which
+// the multiplications begin.
 MACO_FN void operands_begin() {
 #if MACO_HAS_BOXES
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
 }
-// All boxes have been asked for. (The CPU target's are there by then, and it tells so only now.)
+// Called once all boxes have been requested. (On the CPU target the boxes are there by then, and
+// only this says so.)
 MACO_FN void boxes_copied(u64* full_barrier, u32 round) { (void)full_barrier, (void)round; }
 MACO_FN void full_barrier_arrive(u64* full_barrier, u32 round) {
 #if MACO_HAS_ASYNC_COPY
@@ -717,8 +724,8 @@ MACO_FN void full_barrier_arrive(u64* full_barrier, u32 round) {
 #endif
 }
 #if MACO_HAS_ASYNC_COPY
-// Whether the mbarrier's phase `round` is over. If it isn't, a thread sleeps a while where the
-// machine can: polling would take turns away from the loader.
+// Whether the mbarrier's phase `round` is over. If it isn't, a thread sleeps a while if the machine
+// can: polling would take issue slots from the loader.
 MACO_FN bool phase_over(const u64* barrier, u32 round) {
   u32 address = shared_address(barrier);
   u32 done;
@@ -735,8 +742,8 @@ MACO_FN bool phase_over(const u64* barrier, u32 round) {
       : "memory");
   return done != 0;
 }
-// The same for who has looked in vain and has nothing else to do: it sleeps until the phase is
-// over, or some 20 us. Each look costs power, which other SMs could have.
+// The same for a thread that has looked in vain and has nothing else to do: it sleeps until the
+// phase is over, or some 20 us. Each look costs power, which other SMs could use.
 MACO_FN bool phase_over_soon(const u64* barrier, u32 round) {
 #if __CUDA_ARCH__ >= 900
   u32 done;
@@ -759,8 +766,8 @@ MACO_FN bool is_full(const u64* full_barrier, u32 round) {
   return (i32)(load_acquire_cta((const u32*)full_barrier) - (round + 1)) >= 0;
 #endif
 }
-// A page's empty barrier: all warps of the consumers have let it go. One lane of each calls
-// `empty_barrier_arrive`, behind a warp_sync; `is_empty` turns true once those of round `round` are
+// A page's empty barrier: all consumer warps have released the page. One lane of each warp calls
+// `empty_barrier_arrive`, behind a warp_sync. `is_empty` becomes true once round `round` is
 // complete.
 MACO_FN void empty_barrier_init(u64* empty_barrier) {
 #if MACO_HAS_ASYNC_COPY
@@ -793,7 +800,7 @@ MACO_FN bool is_empty_soon(const u64* empty_barrier, u32 round) {
   return is_empty(empty_barrier, round);
 #endif
 }
-// Before the loader leaves: nothing of it may be in flight.
+// Called before the loader exits: none of its copies may be in flight.
 MACO_FN void copies_drain() {
 #if MACO_HAS_ASYNC_COPY
   asm volatile("cp.async.wait_all;" ::: "memory");
@@ -805,7 +812,7 @@ MACO_FN void copies_drain() {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 [[maybe_unused]] constexpr bool kHasMma = true;
 #else
-[[maybe_unused]] constexpr bool kHasMma = false;  // of bf16; sm_75 has them of f16
+[[maybe_unused]] constexpr bool kHasMma = false;  // of bf16; sm_75 has f16
 #endif
 // Four matrices of 8 x 8 elements; lane l gives the address of line l % 8 of matrix l / 8.
 template <bool kTranspose>
@@ -823,8 +830,8 @@ MACO_FN void load_matrices(u32 (&to)[4], const void* line) {
 #endif
 }
 
-// A matrix of 8 x 8 elements of 2 bytes, transposed: lane l has elements 2 (l % 4) and the next of
-// row l / 4, and gets those of column l / 4 (from sm_75 on; before, nothing changes).
+// Transposes a matrix of 8 x 8 elements of 2 bytes: lane l has elements 2 (l % 4) and the next of
+// row l / 4, and gets those elements of column l / 4 (from sm_75 on; before, nothing changes).
 MACO_FN u32 transpose_matrix(u32 matrix) {
   u32 to = matrix;
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 750
@@ -833,7 +840,7 @@ MACO_FN u32 transpose_matrix(u32 matrix) {
   return to;
 }
 
-// d += a b, of 16 x 16 by 16 x 8 elements: bf16 (from sm_80 on) or f16 (from sm_75 on).
+// d += a b, 16 x 16 by 16 x 8 elements: bf16 (from sm_80 on) or f16 (from sm_75 on).
 template <bool kBf16>
 MACO_FN void multiply_matrices(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
@@ -862,7 +869,7 @@ MACO_FN void multiply_matrices(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1)
 #endif
 }
 
-// The same of 16 x 32 by 32 x 8 elements of 8 bits (from sm_89 on): e4m3 or e5m2.
+// Likewise 16 x 32 by 32 x 8 elements of 8 bits (from sm_89 on): e4m3 or e5m2.
 template <bool kE4m3>
 MACO_FN void multiply_matrices_f8(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 890
@@ -888,8 +895,8 @@ MACO_FN void multiply_matrices_f8(float (&d)[4], const u32 (&a)[4], u32 b0, u32 
 #define MACO_HAS_WGMMA 0
 #endif
 
-// Before products: what was written to their sums is there. After: they are on their way, and sums
-// and pages are theirs until wgmma_wait.
+// wgmma_begin comes before multiplications: what was written to their sums is visible. Behind it
+// they are in flight, and sums and pages belong to them until wgmma_wait.
 MACO_FN void wgmma_begin() {
 #if MACO_HAS_WGMMA
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
@@ -905,9 +912,9 @@ MACO_FN void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 #endif
 }
-// An operand of products: lines of 128 bytes in shared memory, swizzled, eight lines further 8 rows
-// (along K) or 8 elements of K (across), and kNext lines further, across, the next 64 rows. Adding
-// 1 moves it by 16 bytes. The other half is the same for all.
+// The descriptor of an operand: swizzled lines of 128 bytes in shared memory. Eight lines further
+// are the next 8 rows (along K) or the next 8 elements of K (across). Across, kNext lines further
+// are the next 64 rows. Adding 1 moves it by 16 bytes. The upper half is the same for all.
 template <int kNext = 64>
 MACO_FN u32 wgmma_operand(const void* lines) {
   return ((shared_address(lines) & 0x3ffff) >> 4) | (u32)(kNext * 128 / 16) << 16;
@@ -917,7 +924,8 @@ MACO_FN u64 wgmma_descriptor(u32 operand) {
   return (u64)(kEight | kSwizzled << 30) << 32 | operand;
 }
 
-// d += tall wide, of 64 x 16 by 16 x kWide elements. kTallAcross, kWideAcross: as they lie.
+// d += tall wide, 64 x 16 by 16 x kWide elements. kTallAcross, kWideAcross: whether the operand
+// lies across K.
 #define MACO_SUMS(j) "+f"(d[j][0]), "+f"(d[j][1]), "+f"(d[j][2]), "+f"(d[j][3])
 #define MACO_SUMS4(j) MACO_SUMS(j), MACO_SUMS(j + 1), MACO_SUMS(j + 2), MACO_SUMS(j + 3)
 #define MACO_WGMMA(shape, type, sums, operands, ...)                                               \
@@ -999,8 +1007,8 @@ MACO_FN void wgmma(float (&d)[kWide / 8][4], u32 tall, u32 wide) {
 #endif
 }
 
-// d = tall wide, or, `more`, d += tall wide, of 64 x 32 by 32 x kWide elements of 8 bits: e4m3 or
-// e5m2. Both lie along K.
+// d = tall wide or, with `more`, d += tall wide, 64 x 32 by 32 x kWide elements of 8 bits: e4m3 or
+// e5m2. Both operands lie along K.
 #define MACO_WGMMA_F8(shape, type, sums, operands, more, ...)                                \
   asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, " more                                  \
                ", 0;\n\twgmma.mma_async.sync.aligned." shape ".f32." type "." type " {" sums \
@@ -1036,7 +1044,7 @@ MACO_FN void wgmma_f8(float (&d)[kWide / 8][4], u32 tall, u32 wide, bool more_su
 #endif
 }
 
-// d = tall wide, whatever d was, both as they lie along K.
+// d = tall wide, whatever d was; both operands lie along K.
 #define MACO_NEW_SUMS(j) "=f"(d[j][0]), "=f"(d[j][1]), "=f"(d[j][2]), "=f"(d[j][3])
 #define MACO_NEW_SUMS4(j) \
   MACO_NEW_SUMS(j), MACO_NEW_SUMS(j + 1), MACO_NEW_SUMS(j + 2), MACO_NEW_SUMS(j + 3)
@@ -1063,8 +1071,8 @@ MACO_FN void wgmma_new(float (&d)[kWide / 8][4], u32 tall, u32 wide) {
 #endif
 }
 
-// d += tall wide with the tall operand in registers: of 16 rows each warp has what load_matrices
-// gives it. The wide one lies across K.
+// d += tall wide with the tall operand in registers: each warp has 16 of its rows, as load_matrices
+// loads them. The wide operand lies across K.
 #define MACO_WGMMA_ROWS(shape, type, sums, operands, ...)                                          \
   asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, 1, 0;\n\twgmma.mma_async.sync.aligned." shape \
                ".f32." type "." type " {" sums "}, " operands ", p, 1, 1, 1;\n\t}"                 \
@@ -1142,8 +1150,8 @@ MACO_FN u64 sm_clock() {
   asm volatile("mov.u64 %0, %%clock64;" : "=l"(t)::"memory");
   return t;
 }
-// Both clocks at one moment: that at which the GPU's, which may move once in a microsecond only,
-// is seen to move.
+// Reads both clocks at one moment: when the GPU's clock, which may change only once in a
+// microsecond, is seen to change.
 MACO_FN void clock_pair(u64& ns, u64& clock) {
   const u64 before = now_ns();
   u32 looks = 0;

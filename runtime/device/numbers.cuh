@@ -1,5 +1,5 @@
-// numbers.cuh: the element types, their conversions, functions of elements, and how elements are
-// loaded ahead.
+// numbers.cuh: the element types, their conversions, functions of elements, and loading elements
+// ahead.
 
 namespace maco {
 
@@ -31,7 +31,7 @@ template <>
 struct AccOfType<u8> {
   using type = i32;
 };
-// What an op computes in: f32 for floats, i32 for integers.
+// The type in which an op computes: f32 for floats, i32 for integers.
 template <class T>
 using AccOf = typename AccOfType<T>::type;
 
@@ -51,8 +51,9 @@ struct Either<false, A, B> {
 
 // ---- conversions by bits ----------------------------------------------------
 
-// Rounds to the nearest even number of a format with `kMantissa` bits of mantissa and exponents
-// from `kMinExponent` on; codes above kMax (without the sign) become kOverflow, NaN becomes kNan.
+// Rounds to the nearest number, ties to even, of a format with `kMantissa` bits of mantissa and
+// exponents from `kMinExponent` on. Codes above kMax (without the sign) become kOverflow; NaN
+// becomes kNan.
 template <int kMantissa, int kMinExponent, u32 kMax, u32 kOverflow, u32 kNan>
 MACO_FN u32 round_bits(u32 x, u32 sign_shift) {
   u32 sign = (x >> 31) << sign_shift;
@@ -76,8 +77,8 @@ MACO_FN u32 bf16_bits(u32 x) {
   return (x + 0x7fffu + ((x >> 16) & 1u)) >> 16;
 }
 
-// Magnitude bits of a small float, moved to where f32 has them; the product puts the exponent
-// right, subnormals included.
+// The magnitude bits of a small float, moved to their place in f32; the multiplication corrects the
+// exponent, also for subnormals.
 MACO_FN float widen(u32 magnitude, float scale, bool special, u32 special_bits, u32 sign) {
   float value = fmul(float_of(magnitude), scale);
   return float_of((special ? special_bits : bits_of(value)) | (sign << 31));
@@ -113,8 +114,8 @@ MACO_FN float to_acc(f8e4m3 x) {
 
 // ---- from_acc: rounds to even; float to integer truncates and saturates ------
 
-// An integer as f32 for a second rounding: where f32 can't hold it, the last bit is set, so that
-// rounding twice gives what rounding once does.
+// An integer as f32 for a second rounding: if f32 can't hold it, the last bit is set, so that
+// rounding twice gives the result of rounding once.
 MACO_FN float sticky_float(i32 x) {
   u32 a = x < 0 ? 0u - (u32)x : (u32)x;
   if (a >= 0x1000000u) {
@@ -206,7 +207,7 @@ template <class T>
 MACO_FN T from_acc(i32 x) {
   return FromAcc<T>::from(x);
 }
-// Rounded to T and back.
+// The number rounded to T, in the type for computing.
 template <class T>
 MACO_FN AccOf<T> round_to(float x) {
   if constexpr (kHasBf16 && is_same<T, bf16>) {
@@ -220,7 +221,7 @@ MACO_FN AccOf<T> round_to(i32 x) {
   return to_acc(from_acc<T>(x));
 }
 
-// Rounded to Y; the same bits where the types are the same, those of a NaN too.
+// Rounded to Y; with equal types the same bits, also those of a NaN.
 template <class Y, class X>
 MACO_FN Y convert(X x) {
   if constexpr (is_same<X, Y>) {
@@ -244,7 +245,7 @@ MACO_FN i32 mul(i32 a, i32 b) { return (i32)((u32)a * (u32)b); }
 // a * b + c, rounded once.
 MACO_FN float mul_add(float a, float b, float c) { return ffma(a, b, c); }
 MACO_FN i32 mul_add(i32 a, i32 b, i32 c) { return add(mul(a, b), c); }
-// NaN if either is, as in NumPy.
+// NaN if either is NaN, as in NumPy.
 MACO_FN float maximum(float a, float b) { return a != a ? a : (a > b ? a : b); }
 MACO_FN i32 maximum(i32 a, i32 b) { return a > b ? a : b; }
 MACO_FN float minimum(float a, float b) { return a != a ? a : (a < b ? a : b); }
@@ -283,7 +284,7 @@ MACO_FN A clamp(A x, A lowest, A highest) {
   return minimum(maximum(x, lowest), highest);
 }
 
-// 1 where it holds, else 0. Of NaN nothing holds but that it is another number.
+// 1 if the comparison holds, else 0. With NaN only ne holds.
 template <class A>
 MACO_FN i32 eq(A a, A b) {
   return a == b;
@@ -313,9 +314,9 @@ MACO_FN A where(i32 condition, A a, A b) {
   return condition != 0 ? a : b;
 }
 
-// The functions below vanish for negative x. They keep their digits there: no 1 - (nearly 1), no
-// exponential that overflows or loses bits where the result has them all, and exponents with what
-// their rounding to f32 left over.
+// The functions below vanish for negative x, and keep their digits there. They avoid 1 - (nearly
+// 1), and exponentials that overflow or lose bits where the result has them all; exponents include
+// what their rounding to f32 left over.
 
 MACO_FN float magnitude(float x) { return x < 0.0f ? -x : x; }
 MACO_FN float sigmoid(float x) {
@@ -323,19 +324,19 @@ MACO_FN float sigmoid(float x) {
   return fratio(x < 0.0f ? e : 1.0f, fadd(1.0f, e));
 }
 // x / (1 + e^-y), where y has the sign of x and root is e^(-|y| / 2): e^-|y| may be too small for
-// f32 where x e^-|y| is not.
+// f32 where x e^-|y| isn't.
 MACO_FN float gated(float x, float root) {
   const float weighed = x < 0.0f ? fmul(fmul(x, root), root) : x;
   return fratio(weighed, ffma(root, root, 1.0f));
 }
-// e^-(value + rest), with a rest so small that its square is nothing.
+// e^-(value + rest), with a rest so small that its square doesn't count.
 MACO_FN float exp_minus(float value, float rest) {
   const float e = fexp(-value);
   return ffma(-rest, e, e);
 }
 
 MACO_FN float silu(float x) { return gated(x, fexp(fmul(-0.5f, magnitude(x)))); }
-// For floats of 16 bits or fewer: within 2^-17 of it.
+// For floats of at most 16 bits: within 2^-17 of silu.
 MACO_FN float near_silu(float x) {
   const float root = fexp2(-fmax(fmul(x, -0.72134752f), -32.0f));  // e^(x / 2), 2^32 at most
   return fmul(fmul(x, fratio(root, ffma(root, root, 1.0f))), root);
@@ -360,11 +361,11 @@ MACO_FN float gelu(float x) {
   const float e = exp_minus(fmul(0.5f, square), fmul(0.5f, ffma(t, t, -square)));
   return x < 0.0f ? fmul(fmul(x, ratio), e) : fmul(x, ffma(-ratio, e, 1.0f));
 }
-// For floats of 16 bits or fewer: within 2^-16 of it. The share below -t as above, with p / q to
+// For floats of at most 16 bits: within 2^-16 of gelu. The share below -t as above, with p / q to
 // 4.2e-7 on [0, 15]; at `ends` the exponential's root is 0 times any number.
 MACO_FN float near_gelu(float x) {
   constexpr float ends = 25.0f;
-  // Of either zero the one of the other sign, so that the sum below is that of x.
+  // A zero gets the other sign, so that the sum below has the sign of x.
   const float size = x > 0.0f ? (x > ends ? ends : x) : -x, t = -fmax(-size, -ends);
   float p = 0.017287814162475747f;
   p = ffma(p, t, 0.12054152524139237f);
@@ -380,7 +381,7 @@ MACO_FN float near_gelu(float x) {
 }
 // x / (1 + e^-y) with y = 2 sqrt(2 / pi) (x + 0.044715 x^3), which is 0.5 x (1 + tanh(y / 2)).
 MACO_FN float gelu_tanh(float x) {
-  // y / 2 = t (a + b t^2): each step with what its rounding left over.
+  // y / 2 = t (a + b t^2), each step with what its rounding left over.
   constexpr float kA = 0.797884583f, kARest = -2.26703403e-08f, kB = 0.0356774069f,
                   kBRest = 1.19941623e-09f;
   const float t = minimum(magnitude(x), kGeluEnds);
@@ -394,9 +395,9 @@ MACO_FN float gelu_tanh(float x) {
   const float half = fmul(t, slope), half_rest = ffma(t, slope_rest, ffma(t, slope, -half));
   return gated(x, exp_minus(half, half_rest));
 }
-// For floats of 16 bits or fewer: within 2^-15 of it.
+// For floats of at most 16 bits: within 2^-15 of gelu_tanh.
 MACO_FN float near_gelu_tanh(float x) {
-  const float half = fmul(x, ffma(fmul(x, x), 0.05147162f, 1.1511041f));  // of y, in powers of 2
+  const float half = fmul(x, ffma(fmul(x, x), 0.05147162f, 1.1511041f));  // half of y, to base 2
   const float root = fexp2(-fmax(-half, -32.0f));
   return fmul(fmul(x, fratio(root, ffma(root, root, 1.0f))), root);
 }
@@ -405,8 +406,8 @@ MACO_FN float near_gelu_tanh(float x) {
 
 // ---- elements that are loaded ahead ------------------------------------------
 
-// V elements as a thread holds them until it needs them: in 32 bits each where they are so many.
-// Those of fewer bits would be taken apart as soon as they are loaded, which waits for them.
+// V elements as a thread holds them until it needs them: packed in 32-bit words if they fill some.
+// The compiler would unpack narrower elements right behind the load, and wait for it.
 template <class T, int V>
 using HeldVec = typename Either<(kWarpLanes > 1 && V * sizeof(T) >= 4),
                                 Vec<u32, (V * (int)sizeof(T) + 3) / 4>, Vec<T, V>>::type;
@@ -419,9 +420,9 @@ MACO_FN HeldVec<T, V> gload_held(const T* p) {
   }
 }
 
-// Batches from `begin` on, `step` apart, up to `end`, at most kMost of them: load(batch, at), and
-// use(batch, at) while the next one is on its way. There are two copies of `use`: to move a batch
-// to other registers would wait for it.
+// Handles batches from `begin` on, `step` apart, up to `end`, at most kMost of them: calls
+// load(batch, at), and use(batch, at) while the next batch is being loaded. There are two copies of
+// `use`: moving a batch to other registers would wait for it.
 template <class Batch, i64 kMost, class I, class L, class U>
 MACO_FN void each_ahead(I begin, I end, I step, L load, U use) {
   if (begin >= end) return;

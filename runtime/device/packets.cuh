@@ -1,8 +1,9 @@
-// packets.cuh: temporaries with packets, which tasks of a rank hand each other without an event.
-// Each element lies beside a flag that tells the launch, in a word: 2 bytes of each, or 4.
+// packets.cuh: temporaries with packets, which tasks of a rank pass to each other without an event.
+// Each element lies beside a flag that identifies the launch, together in a word: 2 bytes each, or
+// 4 bytes each.
 //
-// Where they are many, their reader has waited for a hint, which says that the first of them are
-// there (tables.cpp). It looks at all, and again at those that weren't.
+// If there are many packets, their reader first waits for a hint, which says that the first ones
+// are there (tables.cpp). It looks at all packets, and again at those that weren't there.
 
 namespace maco {
 
@@ -28,7 +29,7 @@ struct Packet {
       return ((u64)flag << 32) | bits_as<u32>(value);
     }
   }
-  // Whether a word isn't of this flag: some bits that it needn't have otherwise.
+  // Not 0 if a word doesn't have this flag: bits that it can't have otherwise.
   static MACO_FN u32 differs(Word word, u32 flag) {
     if constexpr (kNarrow) {
       return (word ^ (flag << 16)) >> 16;
@@ -45,7 +46,7 @@ struct Packet {
   }
 };
 
-// Where packets lie that a task reads, as a pointer to elements; and those that it writes.
+// Where the packets lie that a task reads, as a pointer to elements; and those that it writes.
 template <class T>
 struct Received {
   Context* ctx;
@@ -67,7 +68,7 @@ template <class T>
 MACO_FN Sends<T> sends(const Args& args, int i) {
   return {args.ptr<typename Packet<T>::Word>(i), args.ctx.own_sent_flag()};
 }
-// Operand i to read or to write, whichever way it lies.
+// Operand i for reading or writing, with packets or without.
 template <class T, bool kPackets>
 MACO_FN auto to_read(const Args& args, int i) {
   if constexpr (kPackets) {
@@ -85,15 +86,16 @@ MACO_FN auto to_write(const Args& args, int i) {
   }
 }
 
-// Words side by side that are waited for.
+// Adjacent words for which a thread waits.
 template <class T>
 struct AwaitedRun {
   using Word = typename Packet<T>::Word;
-  const Word* next;  // the first that hasn't come, as far as is known
+  const Word* next;  // the first word that isn't known to have come
   const Word* end;
-  u32 differs = 0;  // bits of its flag that are others
+  u32 differs = 0;  // bits in which its flag differs
   MACO_FN AwaitedRun(const Word* first, int count) : next(first), end(first + count) {}
-  // Looks at those that hadn't come: is there one still? All lanes take as many steps.
+  // Looks at the words that hadn't come; returns whether some still haven't. All lanes take as many
+  // steps.
   MACO_FN bool packet_load_missing(u32 flag, int count) {
     MACO_ROLLED
     for (int i = 0; i < count; ++i) {
@@ -106,9 +108,9 @@ struct AwaitedRun {
     return next != end;
   }
 };
-// All lanes of a warp: until the runs of `count` words that they ask for, if any, have come. False:
-// the run stops; what is read may be anything, and the CTA leaves when the task has ended. Out of
-// line: code that is hardly ever run is fetched with what lies beside it.
+// All lanes of a warp wait until the runs of `count` words that they need, if any, have come.
+// Returns false if the run stops: the data may be anything, and the CTA exits when the task has
+// ended. Not inlined: rarely used code would be fetched with the code beside it.
 template <class T>
 MACO_OP bool await_words(Context& ctx, const typename Packet<T>::Word* first, int count,
                          int operand) {
@@ -126,7 +128,7 @@ MACO_OP bool await_words(Context& ctx, const typename Packet<T>::Word* first, in
     return false;
   }
 }
-// The same for a lane by itself.
+// The same for a single lane.
 template <class T>
 MACO_OP bool await_lone_words(Context& ctx, const typename Packet<T>::Word* first, int count,
                               int operand) {
@@ -143,7 +145,7 @@ MACO_OP bool await_lone_words(Context& ctx, const typename Packet<T>::Word* firs
   return true;
 }
 
-// V elements in a row, as they have come or not.
+// V elements in a row, which may or may not have come.
 template <class T, int V>
 struct PacketRun {
   using Word = typename Packet<T>::Word;
@@ -170,19 +172,18 @@ struct PacketRun {
   }
 };
 
-// All lanes of a warp: loads runs of packets, run i from place(i), until all of the warp's have
-// come. It loads all of them again: if it kept what has come, that would stay in registers over the
-// bounded wait, and there would be twice the code. Lanes that want nothing load what others do, for
-// the same reason.
+// All lanes of a warp load runs of packets, run i from place(i), until all of the warp's runs have
+// come. All are loaded again: keeping those that have come would hold registers over the bounded
+// wait, and double the code. For the same reason lanes that need nothing load what other lanes do.
 template <class T, int V, int N, class F>
 MACO_FN void receive_together(Context& ctx, int operand, PacketRun<T, V> (&runs)[N], F place) {
-  // Mostly they come within a few looks: who waits longer does so in the bounded wait.
+  // Mostly packets come within a few looks; a longer wait goes on in the bounded wait.
   constexpr int kLooksAtOnce = 64;
   const u32 flag = ctx.own_flag();
   u64 since = 0;
   bool goes_on = true;
   int missing = -1, looks = 0;
-  // It ends at its end: else the compiler would put a second look in front of it.
+  // The check is at the loop's end: else the compiler would put a second look before the loop.
   do {
     if (looks == kLooksAtOnce) {
       goes_on = await_words<T>(ctx, missing < 0 ? nullptr : place(missing).words, V, operand);
@@ -203,8 +204,8 @@ MACO_FN void receive_together(Context& ctx, int operand, PacketRun<T, V> (&runs)
   ctx.profile_packet(since);
 }
 
-// N elements in a row that are asked for, and waited for when they are taken: of operand `operand`,
-// as a report says.
+// N elements in a row that are requested first, and awaited when they are taken. `operand`: the
+// operand's number, for a report.
 template <int N, class P>
 struct Asked;
 template <int N, class T>
@@ -245,7 +246,7 @@ template <class T>
 MACO_FN T gload(const Received<T>& p) {
   return gload_vec<1>(p).v[0];
 }
-// What a task sends that waits for nothing more from here on.
+// Writes the packets of a task that waits for nothing more from here on.
 template <class T>
 struct Sealed {
   typename Packet<T>::Word* words;

@@ -1,19 +1,19 @@
 // pages.cuh: the ring of shared-memory pages that a CTA's loader fills ahead of its consumers.
 //
-// Pages are used in the order of the ring. The loader may run ahead as far as pages are free; a
-// page is the consumers' once the copies of all loader threads have landed in it, however many
-// pages are still in flight behind it.
+// Pages are used in the order of the ring. The loader may run ahead while pages are free. A page
+// belongs to the consumers once the copies of all loader threads have arrived in it, however many
+// pages behind it are still in flight.
 
 namespace maco {
 
-// A CTA without pages never asks for one.
+// A CTA without pages never requests one.
 constexpr u32 kRingPages = Cta::kPages > 0 ? Cta::kPages : 1;
-// Do warps that wait for the CTA's consumers rest between looks? Where tasks are long: roles divide
-// registers for those.
+// Whether warps that wait for the CTA's consumers sleep between looks. They do if tasks are long,
+// which is when roles divide registers.
 constexpr bool kRests = Cta::kConsumerRegisters > 0;
 
-// Loader: waits until the page in `slot` was let go in `round`; false if the run stops. Out of
-// line: it would cost registers in every loop over pages.
+// Loader: waits until the page in `slot` was released in `round`; returns false if the run stops.
+// Not inlined: it would cost registers in every loop over pages.
 MACO_OP bool page_await_empty(Context& ctx, u32 slot, u32 round, u32 index) {
   const u64* empty_barrier = &ctx.memory()->empty_barriers[slot];
   WatchState state(0);
@@ -30,9 +30,9 @@ MACO_OP bool page_await_empty(Context& ctx, u32 slot, u32 round, u32 index) {
   return ok;
 }
 
-// Waits until a page is full; false if the run stops. Out of line, as page_await_empty.
+// Waits until a page is full; returns false if the run stops. Not inlined, as page_await_empty.
 MACO_OP bool page_await(Context& ctx, u32 slot, u32 round, u32 index) {
-  if (ctx.stopped()) return false;  // who takes many pages had better not wait for each
+  if (ctx.stopped()) return false;  // a task with many pages shouldn't wait for each
   const u64* full_barrier = &ctx.memory()->full_barriers[slot];
   WatchState state(0);
   Watch watch(ctx, state, full_barrier, kPatienceOther, kWaitPage, slot);
@@ -48,8 +48,8 @@ MACO_OP bool page_await(Context& ctx, u32 slot, u32 round, u32 index) {
   return ok;
 }
 
-// Waits until a word that another role of the CTA counts up has come to the current task's place,
-// or another such word; false if the run stops.
+// Waits until a word in which another role of the CTA counts has reached the current task's place,
+// or another such word has; returns false if the run stops.
 MACO_OP bool await_place(Context& ctx, const u32* word, const u32* other) {
   const u32 place = (u32)ctx.place + 1;
   WatchState state(0);
@@ -62,14 +62,16 @@ MACO_OP bool await_place(Context& ctx, const u32* word, const u32* other) {
   }
   return true;
 }
-// Loader: until the task's waits are over, and what earlier tasks of the CTA write for it is there.
+// Loader: waits until the task's waits are over, and what earlier tasks of the CTA write for it is
+// there.
 MACO_FN bool await_passed(Context& ctx) {
   return await_place(ctx, &ctx.memory()->passed,
                      kHasScout ? &ctx.memory()->scouted : (const u32*)nullptr);
 }
-// The same, up to a number, for a warp of those that signal and send, all of its lanes together.
-// Nothing is reported: what consumers wait for is, and looks at shared memory are so quick that
-// this would come first. It lasts as long as they do, whose waits have deadlines.
+// Waits until a count is reached, in a warp that signals or sends, all of its lanes together.
+// Reports nothing. The consumers' own wait is the one to report, but this wait would come first, as
+// looks at shared memory are so quick. It lasts as long as the consumers do, whose waits have
+// deadlines.
 MACO_OP bool await_quietly(Context& ctx, const u32* word, u32 count) {
   WatchState state(0);
   Watch watch(ctx, state, word, kPatienceLoader, kWaitPage);
@@ -79,13 +81,13 @@ MACO_OP bool await_quietly(Context& ctx, const u32* word, u32 count) {
   }
   return true;
 }
-// Signaller: until they are past the task.
+// Signaller: waits until the consumers have finished the task.
 MACO_FN bool await_done(Context& ctx) {
   return await_quietly(ctx, &ctx.memory()->done, (u32)ctx.place + 1);
 }
 
-// Consumers: has the scout found the task's waits over? Who acquires its word has acquired what it
-// has. All lanes of a warp are told the same.
+// Consumers: whether the scout has found the task's waits over. A thread that acquires the scout's
+// word has acquired what the scout has. All lanes of a warp get the same answer.
 MACO_FN bool was_scouted(const Context& ctx) {
   if constexpr (kHasScout || kLoaderScouts)
     return !warp_any(!reached(load_acquire_cta(&ctx.memory()->scouted), (u32)ctx.place + 1));
@@ -94,13 +96,14 @@ MACO_FN bool was_scouted(const Context& ctx) {
 
 // ---- exchanges ---------------------------------------------------------------
 //
-// CTAs 2k and 2k + 1 are a pair, whose tasks may be mates: behind what it loads for one each offers
-// the other pages of its ring, which that fills. Exchanges are counted on both sides alike.
+// CTAs 2k and 2k + 1 are a pair, whose tasks may be mates. After its loads for such a task each CTA
+// offers pages of its ring to the other, which fills them. Both sides count exchanges in the same
+// way.
 
-// Offers of pages from `slot` on, of exchange `count`.
+// The offer of pages from `slot` on, for exchange `count`.
 static_assert(kRingPages <= 32, "an offer has room for a slot");
 MACO_FN u32 page_offer(u32 count, u32 slot) { return (count + 1) * 32 + slot; }
-// Consumers: waits for the other's offer; its slot, or kRingPages if the run stops.
+// Consumers: waits for the other CTA's offer; returns its slot, or kRingPages if the run stops.
 MACO_OP u32 await_offer(Context& ctx) {
   const u32 count = ctx.exchanges, *word = &ctx.memory()->mate_offers[count % kRingPages];
   WatchState state(0);
@@ -115,8 +118,8 @@ MACO_OP u32 await_offer(Context& ctx) {
   ctx.profile_page(since);
   return offer % 32;
 }
-// Loader, where nothing counts what is sent: until the other has filled the pages; false if the run
-// stops.
+// Loader, where nothing counts what is sent: waits until the other CTA has filled the pages;
+// returns false if the run stops.
 MACO_OP bool await_sent(Context& ctx) {
   const u32 count = ctx.exchanges, *word = &ctx.memory()->mate_sent[count % kRingPages];
   WatchState state(0);
@@ -130,7 +133,7 @@ MACO_OP bool await_sent(Context& ctx) {
   return true;
 }
 
-// A use of a page: which one, and how often it was filled before.
+// A use of a page: its slot, and how often it was filled before.
 struct PageUse {
   u32 slot, round;
   MACO_FN void next() {
@@ -139,7 +142,7 @@ struct PageUse {
       ++round;
     }
   }
-  // So many further, at most all of the ring.
+  // The use `count` pages further, at most one round of the ring.
   MACO_FN PageUse behind(u32 count) const {
     const u32 at = slot + count;
     return at < kRingPages ? PageUse{at, round} : PageUse{at - kRingPages, round + 1};
@@ -147,8 +150,8 @@ struct PageUse {
 };
 
 // The loader's side of the ring while it fills a task's pages, with the ring's state in registers.
-// Either all loader threads acquire and publish each page, or one alone, which copies boxes and
-// nothing else; then all finish.
+// Either all loader threads acquire and publish each page, or one thread alone does so, which
+// copies boxes and nothing else; then all call finish.
 struct PageFiller {
   Context& ctx;
   CtaMemory* const memory;
@@ -162,7 +165,7 @@ struct PageFiller {
         slot(c.page_slot),
         round(c.page_round) {}
 
-  // (What isn't there yet was let go in round -1.)
+  // (A page that was never used counts as released in round -1.)
   MACO_FN bool is_free() {
     return is_empty(&memory->empty_barriers[slot], round - 1) ||
            page_await_empty(ctx, slot, round - 1, index);
@@ -170,19 +173,19 @@ struct PageFiller {
   MACO_FN char* page() const { return pages + (i64)slot * Cta::kPageBytes; }
   // A free page, or nullptr if the run stops.
   MACO_FN char* acquire() { return warp_any(!is_free()) ? nullptr : page(); }
-  // Nothing more is copied into the page; the consumers get it when all has landed.
+  // Nothing more is copied into the page; the consumers get it when everything has arrived.
   MACO_FN void publish() {
     full_barrier_arrive(&memory->full_barriers[slot], round);
     next();
   }
-  // The same for a thread that copies boxes alone: a page for `bytes` of them.
+  // The same for a thread that copies boxes alone: a page for `bytes` bytes of boxes.
   MACO_FN char* acquire_boxes(u32 bytes) {
     if (!is_free()) return nullptr;
     expect_boxes(bytes);
     return page();
   }
-  // The same in two steps. Waits until the next kCount pages are free, all of which it looks at
-  // before it waits for one; false if the run stops.
+  // The same in two steps. Waits until the next kCount pages are free; looks at all of them before
+  // it waits for one. Returns false if the run stops.
   template <int kCount>
   MACO_FN bool await_free() {
     static_assert(kCount <= (int)kRingPages, "the ring has so many");
@@ -204,27 +207,28 @@ struct PageFiller {
     }
     return true;
   }
-  // The next page, which is free, will get so many bytes.
+  // The next page, which is free, will get `bytes` bytes.
   MACO_FN void expect_boxes(u32 bytes) {
     full_barrier_expect(&memory->full_barriers[slot], round, bytes);
   }
-  // The box at (row, col) of a matrix, to lines of 128 bytes, swizzled.
+  // Copies the box at (row, col) of a matrix to swizzled lines of 128 bytes.
   MACO_FN void copy_box(char* to, const TensorMap* map, i64 row, i64 col, i64 end = 0x7fffffff) {
     maco::copy_box(to, map, (i32)row, (i32)col, &memory->full_barriers[slot], (i32)end);
   }
-  // The same at column `col` of a run.
+  // Likewise at column `col` of a run.
   MACO_FN void copy_run_box(char* to, const TensorMap* map, i64 row, i64 run, i64 col) {
     maco::copy_run_box(to, map, (i32)row, (i32)run, (i32)col, &memory->full_barriers[slot]);
   }
-  // The box at (row, byte) of a matrix that is read once, row by row.
+  // Copies the box at (row, byte) of a matrix that is read once, row by row.
   MACO_FN void copy_rows(char* to, const TensorMap* map, i64 row, i64 byte) {
     maco::copy_rows(to, map, (i32)row, (i32)byte, &memory->full_barriers[slot]);
   }
-  // `bytes` that lie in line, a multiple of 16 as both addresses are, and that are read once.
+  // Copies `bytes` contiguous bytes that are read once; these and both addresses are multiples of
+  // 16.
   MACO_FN void copy_line(char* to, const char* from, u32 bytes) {
     maco::copy_line(to, from, bytes, &memory->full_barriers[slot]);
   }
-  // Offers the other CTA of the pair the next pages, for `bytes` of an exchange, which all lanes
+  // Offers the pair's other CTA the next pages, for the `bytes` of an exchange, which all lanes
   // count behind finish.
   MACO_FN bool offer(u32 bytes) {
     PageUse page = {slot, round};
@@ -255,7 +259,8 @@ struct PageFiller {
       ++round;
     }
   }
-  // Hands over empty pages as far as a slot that is a multiple of `group`; false if the run stops.
+  // Publishes empty pages up to a slot that is a multiple of `group`; returns false if the run
+  // stops.
   MACO_FN bool align_boxes(u32 group) {
     while (slot % group != 0) {
       if (!acquire_boxes(0)) return false;
@@ -263,32 +268,31 @@ struct PageFiller {
     }
     return true;
   }
-  // Leaves out pages, which are filled before or later.
+  // Skips pages, which are filled before or later.
   MACO_FN void skip(int count) {
     for (int p = 0; p < count; ++p) next();
   }
-  // Hands the state back to the context: that of thread `lane`.
+  // Stores the state of thread `lane` in the context.
   MACO_FN void finish(int lane = 0) {
-    warp_sync();  // before the context changes all lanes have read it
+    warp_sync();  // all lanes must have read the context before it changes
     ctx.page_index = (u32)shuffle((int)index, lane);
     ctx.page_slot = (u32)shuffle((int)slot, lane);
     ctx.page_round = (u32)shuffle((int)round, lane);
   }
 };
 
-// The same for one thread that copies boxes alone, page after page of `bytes` each, of which at
-// most kInFlight are under way: what is in flight beyond what the memory's rate needs only makes
-// others wait.
+// The same for one thread that copies boxes alone, page after page of `bytes` each, with at most
+// kInFlight pages in flight: more than the memory bandwidth needs would only make others wait.
 template <u32 kInFlight>
 struct BoxFiller {
   static constexpr u32 kAway = kInFlight < kRingPages ? kInFlight : kRingPages;
   PageFiller& filler;
-  u32 behind, behind_round;  // the page that has to have landed
+  u32 behind, behind_round;  // the page that must have arrived
   MACO_FN explicit BoxFiller(PageFiller& f)
       : filler(f),
         behind(f.slot >= kAway ? f.slot - kAway : f.slot + kRingPages - kAway),
         behind_round(f.slot >= kAway ? f.round : f.round - 1) {}
-  // False if the run stops.
+  // Returns false if the run stops.
   MACO_FN bool acquire(u32 bytes) {
     PageFiller& f = filler;
     if (!is_empty(&f.memory->empty_barriers[f.slot], f.round - 1) &&
@@ -309,7 +313,7 @@ struct BoxFiller {
   }
 };
 
-// Loader: copies `count` elements into the acquired page, asynchronously where the machine can and
+// Loader: copies `count` elements into the acquired page; asynchronously if the machine can and
 // both sides are aligned to 16.
 template <class T>
 MACO_FN void page_copy(char* to, const T* from, i64 count) {
@@ -324,7 +328,7 @@ MACO_FN void page_copy(char* to, const T* from, i64 count) {
   for (i64 i = done + loader_thread(); i < count; i += kLoaders) elements[i] = gload(from + i);
 }
 
-// A warp of the consumers lets go of a page that it has waited for.
+// A consumer warp releases a page for which it has waited.
 MACO_FN void page_let_go(CtaMemory* memory, PageUse page) {
   warp_sync();
   if (warp_lane() == 0) empty_barrier_arrive(&memory->empty_barriers[page.slot], page.round);
@@ -334,14 +338,14 @@ MACO_FN void page_let_go(CtaMemory* memory, u32 index) {
 }
 
 // Consumers that take page after page, each warp at its own pace: as page_wait and page_release,
-// with the ring's state in registers and no barrier. Where the run stops, pages may hold anything
-// from then on; the CTA leaves when the task has ended.
+// with the ring's state in registers and no barrier. If the run stops, pages may hold anything from
+// then on; the CTA exits when the task has ended.
 struct PageTaker {
   Context& ctx;
   CtaMemory* const memory;
   const char* const pages;
   u32 index, slot, round;
-  PageUse held;  // of the pages taken and not yet let go the first; between tasks there are none
+  PageUse held;  // the first page taken and not yet released; none between tasks
   MACO_FN explicit PageTaker(Context& c)
       : ctx(c),
         memory(c.own),
@@ -350,17 +354,17 @@ struct PageTaker {
         slot(c.page_slot),
         round(c.page_round),
         held{slot, round} {}
-  // Have the next `count` pages landed? No wait, or a short one.
+  // Whether the next `count` pages have arrived; waits not at all, or only shortly.
   MACO_FN bool landed(int count) const {
     bool all = true;
     PageUse page = {slot, round};
     for (int p = 0; p < count; ++p) {
-      all &= is_full(&memory->full_barriers[page.slot], page.round);  // none waits for the other
+      all &= is_full(&memory->full_barriers[page.slot], page.round);  // no look waits for another
       page.next();
     }
     return all;
   }
-  // Waits until they have.
+  // Waits until they have arrived.
   MACO_FN void await(int count) {
     PageUse page = {slot, round};
     for (int p = 0; p < count; ++p) {
@@ -369,7 +373,7 @@ struct PageTaker {
       page.next();
     }
   }
-  // The same of a number that isn't known when this is compiled: one copy of the code.
+  // The same for a number that isn't known when compiling: one copy of the code.
   MACO_FN void await_some(int count) {
     PageUse page = {slot, round};
     MACO_ROLLED
@@ -379,9 +383,9 @@ struct PageTaker {
       page.next();
     }
   }
-  // The next page, landed or not.
+  // The next page, whether it has arrived or not.
   MACO_FN PageUse next_page() const { return {slot, round}; }
-  // The next page, which has landed.
+  // Takes the next page, which has arrived.
   MACO_FN PageUse take_landed() {
     PageUse page = {slot, round}, behind = page;
     behind.next();
@@ -390,7 +394,7 @@ struct PageTaker {
     ++index;
     return page;
   }
-  // Lets go of the empty pages as far as a slot that is a multiple of `group`.
+  // Releases the empty pages up to a slot that is a multiple of `group`.
   MACO_FN void align(u32 group) {
     while (slot % group != 0) {
       await(1);
@@ -398,20 +402,20 @@ struct PageTaker {
     }
   }
   MACO_FN const char* page(PageUse use) const { return pages + (i64)use.slot * Cta::kPageBytes; }
-  // One of those that `await` has waited for.
+  // Takes one of the pages for which `await` has waited.
   MACO_FN const char* take_awaited() { return page(take_landed()); }
   MACO_FN const char* take() {
     await(1);
     return take_awaited();
   }
-  // Lets go of the page taken first of those still held; or of any, where all that the task takes
-  // are released so.
+  // Releases the page that was taken first of those still held; or any page, if the task releases
+  // all of its pages in this way.
   MACO_FN void release() { release_page(held); }
   MACO_FN void release_page(PageUse page) {
     page_let_go(memory, page);
     held.next();
   }
-  // The `count` that were taken first of those still held, at once.
+  // Releases the first `count` pages of those still held, at once.
   MACO_FN void release_together(int count) {
     warp_sync();
     MACO_ROLLED
@@ -421,7 +425,7 @@ struct PageTaker {
     }
     held = held.behind((u32)count);
   }
-  // Hands the state back to the context.
+  // Stores the state in the context.
   MACO_FN void finish() {
     ctx.page_index = index;
     ctx.page_slot = slot;
@@ -430,7 +434,7 @@ struct PageTaker {
   }
 };
 
-// Consumers: the next page, or nullptr (for all threads) if the run stops. Contains a barrier.
+// Consumers: the next page, or nullptr (for all threads) if the run stops. Has a barrier inside.
 // Several pages may be held.
 MACO_FN const char* page_wait(Context& ctx) {
   u32 slot = ctx.page_slot, round = ctx.page_round;
@@ -449,8 +453,7 @@ MACO_FN const char* page_wait(Context& ctx) {
   return page;
 }
 
-// Consumers: the page that was waited for first and not yet released is free again. Contains a
-// barrier.
+// Consumers: releases the first page that was awaited and not yet released. Has a barrier inside.
 MACO_FN void page_release(Context& ctx) {
   const u32 index = ctx.pages_released;
   cta_sync();

@@ -1,15 +1,15 @@
-// prepared.cuh: tasks that the signaller looks up ahead, for kernels that have one. Rows of tables
-// lie in far memory, one behind the other: a consumer that waits for the next task finds it in
-// shared memory, and keeps nothing of it in registers while one works.
+// prepared.cuh: in kernels with a signaller, the signaller looks tasks up ahead. Rows of tables lie
+// in far memory, one behind the other. A consumer that waits for the next task finds it in shared
+// memory, and keeps nothing of it in registers during a task.
 //
-// A slot of CtaMemory::tasks is the consumers' and the loader's from `ready` on, then, once they
-// are `done`, the signaller's, and another task's once that has `signalled` and the loader `filled`
-// all that it has for it. Where tasks are short, looking up the next one would delay signals, and
-// takes longer than they do: other warps do it, in turn.
+// A slot of CtaMemory::tasks belongs to the consumers and the loader from `ready` on. Once they are
+// `done`, it belongs to the signaller. It is free for another task once the signaller has
+// `signalled` and the loader `filled` all that it has for the task. If tasks are short, looking the
+// next one up takes longer than a task and would delay signals: other warps do it, in turn.
 
 namespace maco {
 
-// Have the signallers warps that prepare tasks and do nothing else?
+// Whether the signallers include warps that prepare tasks and do nothing else.
 constexpr bool kPreparesApart = kWarpLanes > 1 && Cta::kSignallers > kWarpLanes;
 constexpr u32 kPreparers = kPreparesApart ? Cta::kSignallers / kWarpLanes - 1 : 1;
 
@@ -20,12 +20,12 @@ MACO_FN void begin_prepared(Context& ctx) {
   ctx.memory()->filled = 0;
 }
 
-// Is the task at `place` prepared?
+// Whether the task at `place` is prepared.
 MACO_FN bool is_prepared(const CtaMemory* memory, u32 place) {
   return reached(load_acquire_cta(&memory->ready), place + 1);
 }
-// Loader: what the signaller has looked up of the task's operands, if it has come so far; all lanes
-// are told the same.
+// Loader: what the signaller has looked up of the task's operands, if it has got so far; all lanes
+// get the same answer.
 template <class Kernel>
 MACO_FN const LookedUp* prepared_operands(const Context& ctx) {
   CtaMemory* const memory = ctx.memory();
@@ -33,7 +33,7 @@ MACO_FN const LookedUp* prepared_operands(const Context& ctx) {
   if (warp_any(!is_prepared(memory, place))) return nullptr;
   return &memory->tasks[place % kPrepared].found;
 }
-// Loader: it is past so many tasks.
+// Loader: tells that it has passed so many tasks.
 template <class Kernel>
 MACO_FN void past_prepared(Context& ctx, u32 tasks) {
   warp_sync();
@@ -46,12 +46,12 @@ MACO_FN SyncRow sync_row(const PreparedTask& task, u32 first, int i) {
   return i < kPreparedSyncs ? task.syncs[i] : table_load(Kernel::syncs() + first + i);
 }
 
-// As await_quietly, of what most often has come.
+// As await_quietly, for counts that usually have been reached already.
 MACO_FN bool counted(Context& ctx, const u32* word, u32 count) {
   return !warp_any(!reached(load_acquire_cta(word), count)) || await_quietly(ctx, word, count);
 }
 
-// A consumer warp's context, looked up anew.
+// A consumer warp's context, looked up again.
 MACO_FN Context& consumer_context() {
   return context_of((int)((u32)task_thread() / (u32)kWarpLanes));
 }
@@ -62,9 +62,9 @@ struct PreparedRow {
 };
 MACO_FN PreparedRow prepared_row(const PreparedTask& task) { return {task.words, task.head}; }
 
-// The task at `place` begins: what consumers have to know of it over its run, and behind it, goes
-// into the warp's context. Registers are the function's, and what lies in local memory a task
-// pushes out of the L1 cache, to come back from far away (docs/notebook/decoding.md, "Between
+// Begins the task at `place`: what consumers need to know during and after it goes into the warp's
+// context. The device function needs the registers; and a task pushes data in local memory out of
+// the L1 cache, so that it has to come back from far away (docs/notebook/decoding.md, "Between
 // tasks").
 MACO_FN void begin_task(Context& ctx, u32 place, const PreparedRow& row) {
   const Task task = row.words.task();
@@ -76,9 +76,9 @@ MACO_FN void begin_task(Context& ctx, u32 place, const PreparedRow& row) {
   if (consumer_thread() == 0) ctx.memory()->tasks[place % kPrepared].begins(ctx.profile_begun());
   if (row.head.has(TaskHead::kRuns)) trace_task_begin((int)place);
 }
-// Waits until the task at `place` is prepared, unless its row is `there`, and for what it waits
-// for; it begins. False: the run stops. `row` is set then, too: where it wasn't, it would be kept
-// over the task before, in local memory (tests/e2e/ptxas_test.py).
+// Waits until the task at `place` is prepared, unless its row is `there`, and until its waits are
+// over, and begins it. Returns false if the run stops. `row` is set in that case, too: otherwise it
+// would be kept in local memory over the task before (tests/e2e/ptxas_test.py).
 template <class Kernel>
 MACO_FN bool await_task(Context& ctx, u32 place, bool there, PreparedRow& row) {
   CtaMemory* const memory = ctx.memory();
@@ -95,7 +95,7 @@ MACO_FN bool await_task(Context& ctx, u32 place, bool there, PreparedRow& row) {
          });
   return !cta_any(!ok);
 }
-// Runs the task that has begun, if it does so on this rank.
+// Runs the task that has begun, if it runs on this rank.
 template <class Kernel>
 MACO_FN void run_task(Context& ctx, u32 place, const PreparedRow& row) {
   if (!row.head.has(TaskHead::kRuns)) return;
@@ -111,15 +111,16 @@ MACO_FN void run_task(Context& ctx, u32 place, const PreparedRow& row) {
   warp_sync();
 }
 
-// Behind a task's barrier one warp tells the signaller, and gives hints: the last, since rows of
-// few elements are the first's, which is at the next task then, and so are the stamps of a profile.
+// Behind a task's barrier one warp tells the signaller, and gives hints. It is the last warp: the
+// first warp has the rows of few elements, and the stamps of a profile, and is at the next task by
+// then.
 template <class Kernel>
 MACO_FN void tell_signaller(const Context& ctx, u32 place) {
   constexpr int kTeller = kWarps - 1;
   if (warp() != kTeller) return;
   CtaMemory* const memory = ctx.memory();
   if constexpr (Kernel::kHints) {
-    // Its slot is another task's once the signaller knows that it is done.
+    // The slot may get another task once the signaller knows that this one is done.
     const PreparedTask& task = memory->tasks[place % kPrepared];
     const Task done = task.words.task();
     MACO_ROLLED
@@ -132,8 +133,8 @@ MACO_FN void tell_signaller(const Context& ctx, u32 place) {
   if (warp_lane() == 0) store_release_cta(&memory->done, place + 1);
 }
 
-// As consume, of tasks that are prepared. Where a warp is, it looks up anew behind each task: what
-// it kept over one would lie in local memory.
+// As consume, for prepared tasks. A warp looks up where it is again behind each task: values kept
+// over a task would lie in local memory.
 template <class Kernel>
 MACO_FN void consume_prepared(const Stream& stream) {
   const u32 begin = stream.begin;
@@ -150,13 +151,14 @@ MACO_FN void consume_prepared(const Stream& stream) {
     place = (u32)ctx.place;
     notes = ctx.notes;
     const bool stopped = ctx.stopped();
-    // The next one's row comes meanwhile, if that is prepared. (Else this task's own is read and
-    // not used, so that `row` is set.) Where it waits for nothing, one barrier is enough.
+    // Loads the next task's row meanwhile, if that is prepared. (Otherwise it loads this task's
+    // row, which isn't used, so that `row` is set.) If the next task waits for nothing, one barrier
+    // is enough.
     there = is_prepared(memory, place + 1);
     row = prepared_row(memory->tasks[(place + (there ? 1 : 0)) % kPrepared]);
     const bool leads = (notes & TaskHead::kLeads) != 0;
-    // Has some thread seen a stop, or not seen that the next one is prepared? Which of the two,
-    // another barrier tells.
+    // Whether some thread has seen a stop, or hasn't seen that the next task is prepared. Another
+    // barrier tells which.
     const bool held = cta_any(stopped || (leads && !there));
     if (held && (!leads || ctx.any_stopped())) return;
     if ((notes & TaskHead::kRuns) != 0) {
@@ -175,16 +177,16 @@ MACO_FN void consume_prepared(const Stream& stream) {
   Context::profile_cta(Context::launch(), cta_id(), false);
 }
 
-// Looks tasks up ahead, each of some warps every kPreparers-th, and puts what it finds into the
-// CTA's memory. Rows of the two tasks that it prepares next are on their way meanwhile.
+// Looks tasks up ahead; each of several warps takes every kPreparers-th task. Stores the results in
+// the CTA's memory. The rows of its next two tasks are loaded meanwhile.
 template <class Kernel>
 struct Preparer {
-  // What each lane has of a task's rows.
+  // A lane's share of a task's rows.
   static constexpr int kOperands = (kStagedOperands + kWarpLanes - 1) / kWarpLanes;
   static constexpr int kSyncs = (kPreparedSyncs + kWarpLanes - 1) / kWarpLanes;
   Context& ctx;
   const u32 begin, end;
-  u32 at;  // the task that is prepared next
+  u32 at;  // the next task to prepare
   TaskWords words, next, after;
   TaskWords behind;  // of the task after `at`, which another warp may prepare
   CallRow call, next_call;
@@ -228,14 +230,14 @@ struct Preparer {
         syncs[k] = table_load((const RowWords*)(Kernel::syncs() + task.sync) + i);
     behind = kPreparers > 1 ? words_of(at + 1) : next;
   }
-  // Is the loader, too, past the task whose slot comes next? Mostly; else it is about to be, behind
-  // tasks that the consumers are past.
+  // Whether the loader, too, has passed the task whose slot comes next. Mostly it has; otherwise it
+  // soon will, as the consumers have passed that task.
   MACO_FN bool is_free() const {
     return Cta::kPages == 0 || at - begin < kPrepared ||
            !warp_any(!reached(load_acquire_cta(&ctx.memory()->filled), filled_before()));
   }
   MACO_FN u32 filled_before() const { return at - begin - kPrepared + 1; }
-  // False, for all lanes: the run stops.
+  // Returns false, to all lanes, if the run stops.
   MACO_FN bool prepare() {
     CtaMemory* const memory = ctx.memory();
     if (!is_free() && !await_quietly(ctx, &memory->filled, filled_before())) return false;
@@ -254,7 +256,7 @@ struct Preparer {
         *(RowWords*)&to.syncs[i] = syncs[k];
     const bool runs = runs_here<Kernel>(ctx, task.guard);
     if (warp_lane() == 0) {
-      // A task that runs on some ranks only keeps the barrier at its start.
+      // A task that runs only on some ranks keeps the barrier at its start.
       const Task later = behind.task();
       const bool last = at + 1 == end, leads = !last && later.waits == 0 && later.guard == 0,
                  passes = Kernel::paged(call.kind) && !Kernel::load_ahead(call.kind);
@@ -277,7 +279,7 @@ struct Preparer {
   }
 };
 
-// The signallers' warps behind the first.
+// The loop of the signallers' warps behind the first.
 template <class Kernel>
 MACO_FN void prepare_apart(Context& ctx, const Stream& stream) {
   const u32 begin = stream.begin, end = stream.end;
@@ -292,14 +294,14 @@ MACO_FN void prepare_apart(Context& ctx, const Stream& stream) {
   }
 }
 
-// Signals what tasks have done, and prepares others meanwhile if no other warp does.
+// Signals what tasks have done, and prepares other tasks meanwhile if no other warp does.
 template <class Kernel>
 MACO_FN void signal_in_turn(Context& ctx, const Stream& stream, Preparer<Kernel>* preparer) {
   constexpr int kWorld = Kernel::kWorld;
   const u32 begin = stream.begin, end = stream.end;
   u32 sends = 0;
   for (u32 at = begin; at < end; ++at) {
-    // Signals come first, as long as consumers have a task.
+    // Signals come first while consumers have a task.
     while (preparer && preparer->at < end && preparer->at - at < kPrepared &&
            (preparer->at == at || preparer->is_free()))
       if (!preparer->prepare()) return;

@@ -1,5 +1,5 @@
-// profile.cuh: when tasks waited, worked and signalled (TaskStamps), in kernels compiled with
-// MACO_PROFILE. In others all of this is empty and leaves no instruction.
+// profile.cuh: the times at which tasks waited, worked and signalled (TaskStamps), in kernels
+// compiled with MACO_PROFILE. In other kernels all of this is empty and costs no instruction.
 //
 // Threads note times in their Context; thread 0 of the role stores them when the task is over.
 
@@ -21,9 +21,10 @@ struct Profile {
   }
   MACO_FN void profile_waited() { waited = ticks(begun, sm_clock()); }
   MACO_FN void profile_computed() { computed = ticks(begun, sm_clock()); }
-  // Around a wait within a task.
+  // Called around a wait within a task.
   MACO_FN u64 profile_pause() const { return sm_clock(); }
-  // Of looks in a loop: `since`, or the time of the first that has to be repeated, if that is 0.
+  // For looks in a loop: `since` or, if that is 0, the time of the first look that has to be
+  // repeated.
   MACO_FN u64 profile_first_pause(u64 since) const { return since != 0 ? since : sm_clock(); }
   MACO_FN void profile_page(u64 since) {
     if (warp_lane() == 0) page_wait = sum(page_wait, ticks(since, sm_clock()));
@@ -32,35 +33,36 @@ struct Profile {
     if (warp_lane() == 0 && since != 0) packet_wait = sum(packet_wait, ticks(since, sm_clock()));
   }
 
-  // Consumers, behind the task's signals. It has written all when it has computed all.
+  // Consumers, after the task's signals. Everything was written when everything was computed.
   MACO_FN void profile_signalled(const LaunchPlaces& launch, u32 task) const {
     profile_stored(launch, task);
     if (consumer_thread() == 0 && task < launch.stamped_tasks)
       store_relaxed(&launch.task_stamps[task].signalled, ticks(begun, sm_clock()));
   }
-  // Consumers, where they leave the signals to the signaller. Nothing waits for what this stores:
-  // the thread has no release before the next task's work.
+  // Consumers that leave the signals to the signaller. Nothing waits for what this stores: the
+  // thread has no release before the next task's work.
   MACO_FN void profile_stored(const LaunchPlaces& launch, u32 task) const {
     if (consumer_thread() == 0 && task < launch.stamped_tasks) {
       char* to = (char*)(launch.task_stamps + task);
       stamp_store(to, (u32)begun, (u32)(begun >> 32), waited, computed);
       stamp_store(to + 16, computed, page_wait, packet_wait, 0);
     }
-    warp_sync();  // the others would begin the next task's
+    warp_sync();  // other lanes would begin the next task's stamps
   }
-  // The signaller, behind them. `since`: what the consumers' profile_begun said of the task.
+  // The signaller, after the signals. `since`: what the consumers' profile_begun returned for the
+  // task.
   static MACO_FN void profile_signalled_for(const LaunchPlaces& launch, u32 task, u64 since) {
     if (warp_lane() != 0 || task >= launch.stamped_tasks) return;
     store_relaxed(&launch.task_stamps[task].signalled, ticks(since, sm_clock()));
   }
   MACO_FN u64 profile_begun() const { return begun; }
-  // The loader, behind the task's copies.
+  // The loader, after the task's copies.
   MACO_FN void profile_filled(const LaunchPlaces& launch, u32 task) const {
     if (loader_thread() != 0 || task >= launch.stamped_tasks) return;
     char* to = (char*)(launch.task_stamps + task) + 32;
     stamp_store(to, (u32)begun, (u32)(begun >> 32), ticks(begun, sm_clock()), page_wait);
   }
-  // Consumers, before the first task and behind the last.
+  // Consumers, before the first task and after the last.
   static MACO_FN void profile_cta(const LaunchPlaces& launch, int cta, bool begins) {
     if (consumer_thread() != 0) return;
     u64 ns, clock;

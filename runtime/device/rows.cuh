@@ -1,11 +1,11 @@
-// rows.cuh: what ops over rows share: the team of threads that works on a row, reading it in
-// vectors, summing it in a fixed order.
+// rows.cuh: what ops over rows share: a team of threads works on a row, reads it in vectors, and
+// sums it in a fixed order.
 
 namespace maco {
 
 MACO_FN constexpr i64 round_up(i64 n, i64 unit) { return (n + unit - 1) / unit * unit; }
 MACO_FN constexpr i64 round_down(i64 n, i64 unit) { return n / unit * unit; }
-// Below every score of a softmax: with it no infinity has to be told apart.
+// Below every score of a softmax; with it infinities need no special treatment.
 [[maybe_unused]] constexpr float kLeast = -3.4028235e38f;
 // The least power of two that is at least n.
 MACO_FN constexpr i64 power_above(i64 n) {
@@ -13,16 +13,16 @@ MACO_FN constexpr i64 power_above(i64 n) {
   while (power < n) power *= 2;
   return power;
 }
-// Elements of the widest vector of at most `bytes` (a power of two) that starts at every multiple
-// of n elements.
+// How many elements the widest vector has that has at most `bytes` bytes (a power of two) and
+// starts at every multiple of n elements.
 MACO_FN constexpr int vector_width(i64 n, i64 element_bytes, i64 bytes = 16) {
   int v = 1;
   while (2 * v * element_bytes <= bytes && n % (2 * v) == 0) v *= 2;
   return v;
 }
 
-// The threads that work on one row: a warp, so that eight rows go on at once, or the whole CTA,
-// which is quicker for a long one.
+// The threads that work on one row: a warp, so that eight rows are processed at once, or the whole
+// CTA, which is faster for a long row.
 struct WarpTeam {
   static constexpr int kSize = kWarpLanes, kTeams = kWarps;
   static MACO_FN int team() { return warp(); }
@@ -33,11 +33,11 @@ struct CtaTeam {
   static MACO_FN int team() { return 0; }
   static MACO_FN int at() { return consumer_thread(); }
 };
-// Chosen by the row's length and by how many rows the op has, so that a row has the same bits
-// however rows are cut into tiles. Of many rows a task has some for each of its warps, which don't
-// wait for each other; Rows: Const or Value.
+// The team depends on the row's length and on the op's number of rows, so that a row has the same
+// bits however rows are cut into tiles. If there are many rows, a task has some for each of its
+// warps, which don't wait for each other. Rows: Const or Value.
 [[maybe_unused]] constexpr i64 kManyRows = 1024;
-constexpr i64 kMostByWarp = 2048;  // what its registers hold of 16-bit elements
+constexpr i64 kMostByWarp = 2048;  // as many 16-bit elements as its registers hold
 template <class Rows>
 MACO_FN constexpr bool many_rows() {
   if constexpr (Rows::is_constant) return Rows::value >= kManyRows;
@@ -51,8 +51,8 @@ using TeamFor =
     typename Either<(N > (many_rows<Rows>() ? kMostByWarp : 2047)), CtaTeam, WarpTeam>::type;
 
 // Combines one value of each thread of the team, for each of several rows, in a fixed order; all
-// get the results. Of CTAs: a barrier on both sides. kFirst: nothing has been combined since the
-// task began, in front of which there is a barrier.
+// threads get the results. A CTA's team has a barrier on both sides. kFirst: nothing has been
+// combined since the task began; there is a barrier before that.
 template <class Team, bool kFirst = false, int kRows, class A, class Op>
 MACO_FN void team_reduce_rows(Context& ctx, A (&values)[kRows], Op op) {
   MACO_UNROLL
@@ -82,8 +82,8 @@ MACO_FN A team_reduce(Context& ctx, A value, Op op) {
 }
 
 // A thread's share of a sum over kSteps vectors. A lone thread keeps eight sums side by side, which
-// its vector unit adds at once. Every kFold vectors they are folded into a total, every kFold of
-// these into another, and so on: no sum has so many terms that their roundings add up.
+// its vector unit adds at once. Every kFold vectors the sums are folded into a total, every kFold
+// totals into another, and so on: no sum has so many terms that rounding errors add up.
 constexpr i64 kFold = 64;
 template <class A, i64 kSteps>
 struct Sum {
@@ -94,7 +94,7 @@ struct Sum {
   A part[kParts] = {};
   A level[kLevels] = {};
   MACO_FN void add(int i, A x) { part[i % kParts] = fn::add(part[i % kParts], x); }
-  // After vector k.
+  // Called after vector k.
   MACO_FN void added(i64 k) {
     if (k % kFold != kFold - 1) return;
     fold();
@@ -124,15 +124,15 @@ struct Sum {
   }
 };
 
-// How a team walks a row of N elements, V at a time. Where a thread's share is at most kMost it is
-// `held` in registers between passes.
+// How a team goes through a row of N elements, V at a time. If a thread's share is at most kMost
+// elements, it is `held` in registers between passes.
 template <class Team, i64 N, int V, int kMost = 32>
 struct Walk {
   static constexpr i64 kSteps = (N / V + Team::kSize - 1) / Team::kSize;
   static constexpr bool kHeld = kWarpLanes > 1 && kSteps* V <= kMost;
   static constexpr i64 kStride = (i64)Team::kSize * V;
   static MACO_FN i64 first() { return (i64)Team::at() * V; }
-  // f(step, first element) for each vector of this thread among the first n elements.
+  // Calls f(step, first element) for each vector of this thread among the first n elements.
   template <class F>
   static MACO_FN void each(i64 n, F f) {
     if constexpr (kHeld) {
@@ -147,29 +147,29 @@ struct Walk {
     }
   }
 };
-// Of elements T, of which registers hold twice as many if they are small.
+// The walk for elements of type T: registers hold twice as many if they are small.
 template <class T, class Team, i64 N, int V>
 using RowWalk = Walk<Team, N, V, sizeof(T) <= 2 ? 64 : 32>;
-// Of what all rows are multiplied with, beside rows that are walked so.
+// The walk for a factor that all rows share, beside rows with such walks.
 template <class T, class Row, class Team, i64 N, int V>
 using SharedWalk = Walk<Team, N, V,
                         !Row::kHeld      ? 0
                         : sizeof(T) <= 2 ? 64
                                          : 32>;
 
-// 1 / sqrt(sum / n + eps): what a norm scales a row of n elements by.
+// 1 / sqrt(sum / n + eps): the factor by which a norm scales a row of n elements.
 template <i64 N>
 MACO_FN float norm_scale(float sum, float eps) {
   return fnear_rsqrt(fadd(fmul(sum, (float)(1.0 / (double)N)), eps));
 }
-// A thread's share of a row.
-// P: a pointer, or Received. kAhead: it is loaded while another is worked on.
+// A thread's share of a row. P: a pointer, or Received. kAhead: it is loaded while another one is
+// processed.
 template <class T, class W, int V, class P = const T*, bool kAhead = false>
 struct Held {
   using Kept = typename Either<kAhead, HeldVec<T, V>, Vec<T, V>>::type;
   Kept kept[W::kHeld ? W::kSteps : 1];
   P row;
-  // Of packets by whole warps.
+  // Whole warps load packets.
   MACO_FN void load(P p, i64 n) {
     row = p;
     if constexpr (W::kHeld && is_same<P, const T*>) {
@@ -198,16 +198,15 @@ struct Held {
       return gload_vec<V>(row + i);
     }
   }
-  // Behind what else was asked for.
+  // Called behind the other loads.
   MACO_FN void use_from_here() {
     if constexpr (W::kHeld) {
       MACO_UNROLL
       for (auto& vector : kept) used_from_here(vector);
     }
   }
-  // f(step, first element, vector) for each vector of this thread. What is not held is loaded four
-  // vectors at a time: a thread that waited for each would see the memory's latency and nothing
-  // else.
+  // Calls f(step, first element, vector) for each vector of this thread. What isn't held is loaded
+  // four vectors at a time: waiting for each vector would cost the memory's latency each time.
   template <class F>
   MACO_FN void visit(i64 n, F f) const {
     if constexpr (W::kHeld || kWarpLanes == 1) {
@@ -228,16 +227,16 @@ struct Held {
   }
 };
 
-// Rows that a team has at once: with a short row alone its threads would wait for each other again
-// and again. A CTA has twice as many, since all of its warps wait at each barrier.
+// How many rows a team processes at once: with one short row its threads would wait for each other
+// again and again. A CTA has twice as many, since all of its warps wait at each barrier.
 template <class Team, class T, class W, int V>
 constexpr i64 kRowsAtOnce =
     !W::kHeld
         ? 1
         : most(1, least(4, (Team::kTeams == 1 && sizeof(T) <= 2 ? 64 : 32) / (W::kSteps * V)));
 
-// A team's rows `first`, first + Team::kTeams, ..., n elements each, of a tile of at most kTile
-// rows. In place of those that aren't below `end` it has the last one.
+// A team's rows `first`, first + Team::kTeams, ..., with n elements each, of a tile of at most
+// kTile rows. The last row replaces those that aren't below `end`.
 template <class Team, class T, class W, int V, i64 kTile>
 struct HeldRows {
   static constexpr i64 kRowsOfTeam = (kTile + Team::kTeams - 1) / Team::kTeams;
@@ -258,9 +257,9 @@ struct HeldRows {
   }
 };
 
-// f(rows, first) for the team's rows of [begin, end), n elements each, as many as Rows has at once.
-// The next ones are loaded while some are worked on. Of few in a tile the code is the same for all:
-// where a task comes seldom, most of its time goes by until its code is there.
+// Calls f(rows, first) for the team's rows of [begin, end), with n elements each, as many as Rows
+// holds at once. The next rows are loaded while some are processed. If a tile has few rows, they
+// share one copy of the code: most of a rare task's time is spent fetching code.
 template <class Team, class Rows, class T, class F>
 MACO_FN void each_held(const T* p, i64 begin, i64 end, i64 n, F f) {
   const i64 first = begin + Team::team();
@@ -285,7 +284,7 @@ MACO_FN void each_held(const T* p, i64 begin, i64 end, i64 n, F f) {
   }
 }
 
-// Of each row the sum of f(row, x) over its elements.
+// For each row the sum of f(row, x) over its elements.
 template <class Team, class Rows, class F>
 MACO_FN void row_sums(Context& ctx, const Rows& held, i64 n, F f,
                       typename Rows::Acc (&sums)[Rows::kRows]) {
@@ -303,7 +302,7 @@ MACO_FN void row_sums(Context& ctx, const Rows& held, i64 n, F f,
   }
   team_reduce_rows<Team>(ctx, sums, [](Acc x, Acc y) { return fn::add(x, y); });
 }
-// Of each row the sum of f(row, x) over its elements, and that of the squares, in one pass.
+// For each row the sum of f(row, x) over its elements, and the sum of the squares, in one pass.
 template <class Team, class Rows, class F>
 MACO_FN void row_moments(Context& ctx, const Rows& held, i64 n, F f,
                          typename Rows::Acc (&sums)[Rows::kRows],
@@ -342,7 +341,7 @@ MACO_FN void row_moments(Context& ctx, const Rows& held, i64 n, F f,
     team_reduce_rows<Team>(ctx, squares, add);
   }
 }
-// Of one row, by a team of a CTA once a task and before all else that is combined.
+// The sum of one row, by a team of a CTA, once in a task and before anything else is combined.
 template <class Team, class W, class T, int V, class P, class F>
 MACO_FN AccOf<T> row_sum(Context& ctx, const Held<T, W, V, P>& row, i64 n, F f) {
   Sum<AccOf<T>, W::kSteps> sum;
@@ -355,7 +354,7 @@ MACO_FN AccOf<T> row_sum(Context& ctx, const Held<T, W, V, P>& row, i64 n, F f) 
                                  [](AccOf<T> x, AccOf<T> y) { return fn::add(x, y); });
 }
 
-// The largest of each row's elements and of start(row), of two that by larger(a, b).
+// The largest of each row's elements and of start(row); larger(a, b) compares two.
 template <class Team, class Rows, class G, class F>
 MACO_FN void row_tops(Context& ctx, const Rows& held, i64 n,
                       typename Rows::Acc (&tops)[Rows::kRows], G start, F larger) {

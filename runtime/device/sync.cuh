@@ -1,23 +1,23 @@
-// sync.cuh: waits and signals of tasks. Every wait is bounded; a signal is one with its release.
+// sync.cuh: waits and signals of tasks. Every wait is bounded. A signal includes its release.
 
 namespace maco {
 
-// How many quarters of the time-out a wait lasts without progress. A CTA reports the first wait to
-// expire, which should be the cause: that of its consumers rather than its loader's, which follows
-// from it, and one for this rank rather than one for other ranks, which run the same Program and
-// may be stuck in the same place.
+// How many quarters of the time-out a wait lasts without progress. A CTA reports the first wait
+// that expires, which should be the cause. So waits of consumers expire before the loader's, which
+// follow from them, and waits for this rank before waits for other ranks, which run the same
+// Program and may be stuck in the same place.
 enum Patience : int {
   kPatienceLocal = 4,
-  kPatienceOther = 5,   // for other ranks, and of consumers for a page
-  kPatienceLoader = 7,  // for the CTA's consumers
+  kPatienceOther = 5,   // for other ranks; and consumers that wait for a page
+  kPatienceLoader = 7,  // loaders that wait for the CTA's consumers
 };
 
-// What a wait knows of its deadline, once it has lasted for a while.
+// What a wait knows of its deadline, once it has lasted a while.
 struct WatchState {
   int quarters_left;  // until the deadline
-  // Looks that still ignore an abort: waits that are more likely the cause end first.
+  // How many looks still ignore an abort, so that waits that are more likely the cause end first.
   int abort_looks;
-  u32 stopped_by = 0;  // what the abort word said then
+  u32 stopped_by = 0;  // the abort word's value
   u64 since = 0;
   u32 beats = 0;
   MACO_FN explicit WatchState(int patience)
@@ -30,7 +30,7 @@ MACO_FN u32 all_heartbeats(const Context& ctx) {
   return sum;
 }
 
-// Out of line where functions may be called: it would cost registers in every wait loop.
+// Not inlined where functions may be called: it would cost registers in every wait loop.
 MACO_OP bool watch_look(Context& ctx, WatchState& watch, int quarters) {
   if (ctx.stopped()) return false;
   u32 abort = load_acquire_sys(&ctx.control(ctx.rank())->abort);
@@ -56,9 +56,9 @@ MACO_OP bool watch_look(Context& ctx, WatchState& watch, int quarters) {
   return true;
 }
 
-// Bounds a wait. The deadline counts time in which no rank's heartbeat moved; it is looked at in
-// quarters. Its state is a variable of its own, which lies in memory; what each look at the word
-// needs is in registers.
+// Bounds a wait. The deadline counts the time in which no rank's heartbeat moved, checked in
+// quarters. Its state is a variable of its own, in memory; what each look at the word needs is in
+// registers.
 struct Watch {
   Context& ctx;
   WatchState& state;
@@ -72,9 +72,9 @@ struct Watch {
                 int src = -1)
       : ctx(c), state(s), word(w), kind(k), event(e), source(src), quarters(patience) {}
 
-  // After a look at the word in vain. False: the wait is over, because the run stops or the
-  // deadline passed; `give_up` comes next. rests: what is waited for takes longer than a hand-off,
-  // and each look costs power, which others could have.
+  // Called after a look at the word in vain. Returns false if the wait is over, because the run
+  // stops or the deadline passed; `give_up` comes next. rests: the wait is for something slower
+  // than a hand-off, and each look costs power that others could use.
   MACO_FN bool again(bool rests = false) {
     ++spins;
     if (spins % kSpinsPerLook == 0) {
@@ -84,7 +84,7 @@ struct Watch {
     pause_for(word, rests ? spins + kSpinsAwake : spins);
     return true;
   }
-  // Records what the wait was for.
+  // Records for what the wait was.
   MACO_FN void give_up(u32 expected, u32 seen) {
     stop_run(ctx, kind, event, source, expected, seen, state.stopped_by, 0, 0);
   }
@@ -92,7 +92,7 @@ struct Watch {
 
 MACO_FN bool reached(u32 seen, u32 target) { return (i32)(seen - target) >= 0; }
 
-// Does `row`, in a task of rank `rank`, mean rank `other`?
+// Whether `row`, in a task of rank `rank`, means rank `other`.
 MACO_FN bool means(const SyncRow& row, int rank, int other, int world) {
   switch (row.who) {
     case kWhoSelf: return other == rank;
@@ -108,7 +108,7 @@ MACO_FN u32* peer_word(const Context& ctx, i64 peer_words_at, u32 event, int on,
   return (u32*)(ctx.symmetric(on) + peer_words_at) + (i64)event * ctx.world + source;
 }
 
-// A counter of the rank, at the scope of its event.
+// Loads a counter of the rank, at the scope of its event.
 MACO_FN u32 load_acquire_counter(bool sys, const u32* word) {
   return sys ? load_acquire_sys(word) : load_acquire_gpu(word);
 }
@@ -119,7 +119,7 @@ MACO_FN void add_release_counter(bool sys, u32* word) {
     add_release_gpu(word, 1);
 }
 
-// A word that a thread waits for, if any.
+// The word for which a thread waits, if any.
 struct Awaited {
   const u32* word = nullptr;
   u32 target = 0, kind = kWaitLocal, event = 0;
@@ -149,9 +149,9 @@ MACO_FN Awaited awaited(const Context& ctx, const SyncRow& row, int source) {
   }
   return a;
 }
-// The lanes of a warp look together until none waits. If some left before others, the compiler
-// would have the warp go on in parts, through all of the task (seen in sm_90's code: a shuffle then
-// takes many times as long, and so does a task of few instructions).
+// The lanes of a warp look together until none waits. If some lanes left earlier, the compiler
+// would let the warp go on in parts through all of the task (seen in sm_90's code: shuffles then
+// take many times as long, and so do tasks of few instructions).
 template <class Kernel>
 MACO_FN bool await_together(Context& ctx, const Awaited& a) {
   const bool sys = (Kernel::kSysCounters || Kernel::kPeerEvents > 0) && warp_any(a.sys);
@@ -173,9 +173,8 @@ MACO_FN bool await_together(Context& ctx, const Awaited& a) {
   }
 }
 
-// The threads poll the task's waits, one source each. False for threads that gave up; the caller
-// makes that uniform with the barrier that rule 2 asks for.
-// row(i): that of wait i.
+// The threads poll the task's waits, one source each. Returns false to threads that gave up; the
+// caller makes that uniform with the barrier that rule 2 requires. row(i): the row of wait i.
 template <class Kernel, class Row>
 MACO_FN bool wait_for(Context& ctx, int waits, Row row) {
   constexpr int kWorld = Kernel::kWorld;
@@ -190,7 +189,8 @@ MACO_FN bool wait_for(Context& ctx, int waits, Row row) {
 }
 
 // The same for one warp that runs ahead of the consumers: it looks without acquires, which would
-// take their cache away, until all is there. Nothing is reported: they will wait for the same.
+// invalidate their cache, until everything is there. Reports nothing: the consumers will wait for
+// the same.
 template <class Kernel>
 MACO_FN bool scout_for(Context& ctx, int waits, const SyncRow* rows) {
   constexpr int kWorld = Kernel::kWorld;
@@ -212,8 +212,8 @@ MACO_FN bool scout_for(Context& ctx, int waits, const SyncRow* rows) {
   return true;
 }
 
-// What a signal stores on rank `to`, if anything: a release at the event's scope. All writes of the
-// task have happened before.
+// Stores a signal on rank `to`, if it has one there: a release at the event's scope. All writes of
+// the task have happened before.
 template <class Kernel>
 MACO_FN void signal(Context& ctx, const SyncRow& row, int to, bool local_only) {
   const bool sys = Kernel::kSysCounters && row.kind == kSyncLocalSys;
@@ -227,13 +227,13 @@ MACO_FN void signal(Context& ctx, const SyncRow& row, int to, bool local_only) {
   }
 }
 
-// The counter of a hint among those of events: with a bit set that addresses of words don't have.
-// And back.
+// Marks the counter of a hint among those of events, by a bit that addresses of words don't have;
+// and removes the mark.
 MACO_FN u32* hinted(u32* word) { return (u32*)((u64)word ^ 1); }
 MACO_FN bool is_hinted(u32* word) { return ((u64)word & 1) != 0; }
 
-// Consumers, after a barrier behind which all writes of the task are. `words`: what stage_signals
-// has looked up, or nullptr.
+// Consumers, after a barrier behind all writes of the task. `words`: what stage_signals has looked
+// up, or nullptr.
 template <class Kernel>
 MACO_FN void signal_all(Context& ctx, u32* const* words, const SyncRow* rows, int signals,
                         bool local_only) {
@@ -252,11 +252,11 @@ MACO_FN void signal_all(Context& ctx, u32* const* words, const SyncRow* rows, in
   }
 }
 
-// What no packet near one of this flag has.
+// A flag that no packet has while this flag is used.
 MACO_FN u32 no_flag(u32 flag) { return flag ^ 0x80000000u; }
 
-// Some packets that a lane waits for, H side by side each: where they lie, the rank that they come
-// from, and what has arrived.
+// Packets for which a lane waits, H adjacent ones each: where they lie, the rank from which they
+// come, and what has arrived.
 template <int N, int H>
 struct Packets {
   const u64* at[N];
@@ -273,7 +273,7 @@ struct Packets {
   MACO_FN bool arrived(int i, u32 expected) const {
     return ((flag(i, 0) ^ expected) | (flag(i, H - 1) ^ expected)) == 0;
   }
-  // Looks at all of them at once: have they arrived?
+  // Looks at all of them at once; returns whether they have arrived.
   MACO_FN bool packet_load_all(u32 expected) {
     MACO_UNROLL
     for (int i = 0; i < N; ++i) {
@@ -288,9 +288,9 @@ struct Packets {
     for (int i = 0; i < N; ++i) all &= !wanted[i] || arrived(i, expected);
     return all;
   }
-  // A look of several: who waits longer is bounded behind them.
+  // One of several looks; a longer wait is bounded by the loop behind them.
   MACO_FN bool look(u32 expected) { return packet_load_all(expected); }
-  // Tells `watch` of one that hasn't; its flag.
+  // Tells `watch` about a packet that hasn't arrived; returns its flag.
   MACO_FN u32 name_missing(Watch& watch, u32 expected) const {
     u32 seen = 0;
     MACO_UNROLL
@@ -306,8 +306,8 @@ struct Packets {
 };
 
 // Waits until all packets of all lanes of the warp have this flag: whole warps look, as in
-// await_together. False, for all lanes: the run stops; the warp goes on to its next barrier without
-// using the data. `operand` is for the report.
+// await_together. Returns false, to all lanes, if the run stops; the warp goes on to its next
+// barrier without using the data. `operand` is for the report.
 template <int N, int H>
 MACO_FN bool await_packets(Context& ctx, Packets<N, H>& packets, u32 flag, int operand) {
   bool there = packets.packet_load_all(flag);
@@ -332,16 +332,17 @@ MACO_FN bool await_packets(Context& ctx, Packets<N, H>& packets, u32 flag, int o
   return true;
 }
 
-// The same of one packet, if the lane waits for one. Out of line: code that is hardly ever run.
+// The same for one packet, if the lane waits for one. Not inlined, as it rarely runs.
 MACO_OP bool await_lone_packet(Context& ctx, const u64* slot, int source, u32 flag, int operand) {
   Packets<1, 1> one;
   one.from(0, slot, source, slot != nullptr);
   return await_packets(ctx, one, flag, operand);
 }
 
-// As await_packets, with ask() before each look: it asks for what comes at the same time. Mostly
-// all come within a few looks; what is asked for needn't stay in registers over the bounded wait
-// behind these. (A lone thread, which looks at its own memory, asks behind the wait.)
+// As await_packets, with ask() before each look, which loads what is needed at the same time.
+// Mostly all packets come within a few looks; loaded data needn't stay in registers over the
+// bounded wait that follows. (A lone thread, which reads its own memory, calls ask() after the
+// wait.)
 template <int N, int H, class F>
 MACO_FN bool await_packets_with(Context& ctx, Packets<N, H>& packets, u32 flag, int operand,
                                 F ask) {
@@ -378,9 +379,9 @@ MACO_FN bool await_packets_with(Context& ctx, Packets<N, H>& packets, u32 flag, 
   return true;
 }
 
-// Waits for the packet with this flag; the lanes of a warp wait together. False: the run stops; the
-// thread goes on to its next barrier without using `data`. `operand` and `source` are for the
-// report.
+// Waits for the packet with this flag; the lanes of a warp wait together. Returns false if the run
+// stops; the thread goes on to its next barrier without using `data`. `operand` and `source` are
+// for the report.
 MACO_FN bool poll_packet(Context& ctx, const u64* slot, u32 flag, u32& data, int operand,
                          int source) {
   Packets<1, 1> one;
@@ -390,12 +391,13 @@ MACO_FN bool poll_packet(Context& ctx, const u64* slot, u32 flag, u32& data, int
   return true;
 }
 
-// What is handed over to a library beside the kernel (ops/hand_over.cuh), behind the barrier at the
-// end of the task's waits: one thread releases to the library what all of the CTA's know.
+// For a collective that is handed over to a library beside the kernel (ops/hand_over.cuh), behind
+// the barrier at the end of the task's waits: one thread releases to the library what all threads
+// of the CTA know.
 MACO_FN void raise_handed(Context& ctx, u32 number) {
   if (consumer_thread() == 0) store_release_sys(&ctx.launch().handed[number].ready, 1);
 }
-// Until the library has done it; the barrier at the end of the task tells the others.
+// Waits until the library has finished; the barrier at the end of the task tells the other threads.
 MACO_OP void await_handed(Context& ctx, u32 number) {
   if (consumer_thread() != 0) return;
   u32* const word = &ctx.launch().handed[number].done;

@@ -1,59 +1,59 @@
-// tensor_cores.cuh: products of tiles that lie in pages, on tensor cores where the machine has some
-// that suit. What lanes hold is said here and nowhere else: ops see blocks and runs of a result.
+// tensor_cores.cuh: multiplies tiles that lie in pages, on tensor cores if the machine has suitable
+// ones. Only this file knows what each lane holds: ops see blocks, and runs of a result.
 //
-// A block is 128 bytes of K, of all rows of an operand's tile: lines whose eight chunks of 16 bytes
-// change places by the line's number (`swizzled`), so that neither writing lines nor reading down
-// them meets a bank twice.
+// A block is 128 bytes of K, for all rows of an operand's tile. It is stored as lines of eight
+// 16-byte chunks, whose order depends on the line's number (`swizzled`), so that neither writing
+// lines nor reading down them has bank conflicts.
 //  - along K: line r has row r of the tile.
 //  - across K, where K is the slow axis in memory: with n elements in a line, line g * n + k has
 //    element k of the rows [g n, g n + n) of the tile, whose rows are a multiple of n.
-// Either way a tile of R rows has R lines, and block after block follows in a page.
+// In both layouts a tile of R rows has R lines, and blocks follow one another in a page.
 
 namespace maco {
 
 constexpr int kLineBytes = 128;
 [[maybe_unused]] constexpr int kLineChunks = 8;
-// Elements of K in a block, and of a chunk.
+// Elements of K in a block; elements in a chunk.
 template <class T>
 constexpr int kBlockOf = kLineBytes / (int)sizeof(T);
 template <class T>
 constexpr int kChunkOf = 16 / (int)sizeof(T);
-// Of 16 bits.
+// The same for elements of 16 bits.
 constexpr int kBlockK = 64;
 [[maybe_unused]] constexpr int kChunk = 8;
 constexpr int kPageLines = Cta::kPageBytes / kLineBytes;
 
-// Where chunk `chunk` of line `line` lies in a page.
+// The offset of chunk `chunk` of line `line` in a page.
 MACO_FN constexpr int swizzled(int line, int chunk) {
   return line * kLineBytes + ((chunk ^ (line & 7)) << 4);
 }
 
-// Blocks of K that a task takes: so many, every step-th from the first on.
+// The blocks of K that a task takes: `count` blocks, every step-th from the first on.
 struct Blocks {
   int first, step, count;
   int elements = kBlockK;  // of K, in a block
   MACO_FN i64 k(int block) const { return (i64)(first + block * step) * elements; }
 };
 
-// How the tiles of an operand with kRows rows lie in pages: kPages pages a block, or kBlocks blocks
-// a page.
+// How the tiles of an operand with kRows rows lie in pages: a block takes kPages pages, or a page
+// holds kBlocks blocks.
 template <int kRows>
 struct BlockPages {
   static constexpr int kPages = (kRows + kPageLines - 1) / kPageLines;
   static constexpr int kBlocks = kRows <= kPageLines ? kPageLines / kRows : 1;
-  // Of a block in its page `p`; the last may not be full.
+  // Lines of a block in its page `p`; the last page may not be full.
   static MACO_FN constexpr int lines(int p) {
     return kRows - p * kPageLines < kPageLines ? kRows - p * kPageLines : kPageLines;
   }
-  // Of each box that fills them.
+  // Lines of each box that fills them.
   static constexpr int kBoxLines = kRows <= kPageLines       ? kRows
                                    : kRows % kPageLines == 0 ? kPageLines
                                                              : 64;
   static_assert(kRows % kBoxLines == 0 && kPageLines % kBoxLines == 0, "boxes fill a block");
 };
 
-// A block in the ring: lines from `line` of the page in `slot`, and of those behind it. `operand`:
-// what the ring's first line is to products of four warps.
+// A block in the ring: lines from `line` of the page in `slot` on, and of the pages behind.
+// `operand`: the descriptor of the ring's first line for wgmma.
 struct Block {
   const char* pages;
   u32 operand;
@@ -66,12 +66,12 @@ struct Block {
     page = page >= kRingPages ? page - kRingPages : page;
     return pages + (i64)page * Cta::kPageBytes;
   }
-  // Where the block begins.
+  // The address of the block's begin.
   MACO_FN const char* first_line() const { return page(line) + line % kPageLines * kLineBytes; }
   MACO_FN const char* chunk(int r, int c) const {
     return page(line + r) + swizzled((line + r) % kPageLines, c);
   }
-  // Lines from r on, as an operand.
+  // The descriptor of the lines from r on.
   MACO_FN u32 operand_at(int r) const {
     constexpr u32 kUnit = 16;  // bytes
     u32 page = slot + (u32)((line + r) / kPageLines);
@@ -83,14 +83,13 @@ struct Block {
 
 // ---- the loader -------------------------------------------------------------
 
-// A chunk at (row, col) of a matrix of kCols columns, with zeros for what lies beyond `rows` and
-// `cols`.
+// Copies a chunk at (row, col) of a matrix of kCols columns, with zeros beyond `rows` and `cols`.
 template <i64 kCols, class T>
 MACO_FN void tensor_chunk(char* to, const T* matrix, i64 row, i64 col, i64 rows, i64 cols) {
   constexpr int kElements = kChunkOf<T>;
   const T* from = matrix + row * kCols + col;
   if (kCols % kElements == 0 && ((u64)matrix & 15) == 0) {
-    const bool there = row < rows && col < cols;  // all of it: columns are whole chunks
+    const bool there = row < rows && col < cols;  // all of it, as columns are whole chunks
     copy16_or_zero(to, there ? from : matrix, there);
   } else {
     Vec<T, kElements> v = {};
@@ -101,8 +100,8 @@ MACO_FN void tensor_chunk(char* to, const T* matrix, i64 row, i64 col, i64 rows,
   }
 }
 
-// Fills the next pages with `blocks` from `block` on, of an operand's rows [first, first + kRows)
-// of which [first, end) are there. kLd: columns of the matrix.
+// Fills the next pages with `blocks` from `block` on, for an operand's rows [first, first + kRows),
+// of which [first, end) exist. kLd: columns of the matrix.
 template <class P, int kRows, bool kAcross, i64 kK, i64 kLd, class T>
 MACO_FN bool tensor_fill(PageFiller& pages, const T* matrix, i64 first, i64 end, int block,
                          const Blocks& blocks) {
@@ -147,14 +146,14 @@ MACO_FN T block_element(const Block& block, int r, int k) {
   return ((const T*)block.chunk(line, at / kChunkOf<T>))[at % kChunkOf<T>];
 }
 
-// Where a run of a product begins: row tall + more_tall of the tall operand, wide + more_wide of
-// the wide one, of which the compiler knows what is more.
+// Where a run of a result begins: at row tall + more_tall of the tall operand and wide + more_wide
+// of the wide one. The compiler knows the `more` parts.
 struct RunPlace {
   int tall, wide, more_tall, more_wide;
 };
 
-// The product of kTall rows of one operand and kWide rows of each of kSums others, summed over K,
-// where a thread stands for all: whatever the method.
+// Multiplies kTall rows of one operand by kWide rows of each of kSums others, summed over K, if one
+// thread does all the work, whatever the method.
 template <class T, int kTall, int kWide, bool kTallAcross, bool kWideAcross, bool kGroups,
           int kSums, bool kTogether>
 struct LoneTile {
@@ -181,9 +180,10 @@ struct LoneTile {
         }
     }
   }
-  // Of heads of kDim wide rows each: for each pair of a head (kAdjacent: side by side, else half a
-  // head apart) and each tall row once about(tall row, pair), and with what that gave, for each
-  // head that takes(its first wide row), f(about, sum, the other's sum). Of the only sum.
+  // For each pair of a head (heads have kDim wide rows; kAdjacent: pairs are adjacent, else half a
+  // head apart) and each tall row: calls about(tall row, pair) once, and with its result f(about,
+  // sum, the other's sum) for each head for which takes(its first wide row) is true. For a single
+  // sum.
   template <int kDim, bool kAdjacent, class About, class Takes, class F>
   MACO_FN void each_pair(About about, Takes takes, F f) {
     for (int r = 0; r < kTall; ++r)
@@ -195,11 +195,12 @@ struct LoneTile {
               sums[0][r][head + (kAdjacent ? 2 * pair + 1 : pair + kDim / 2)]);
       }
   }
-  // Of two that have sums of the same tile, each is left with those of one half of the wide rows:
-  // it gives the other's, give(index, 4 sums), and adds what that gave, take(index). `half` of two:
-  // which. A half is a tile of half the width; who has none of it has nothing to do.
+  // Exchanges sums between two CTAs that have sums of the same tile. Each keeps one half of the
+  // wide rows: it gives the other half's sums, give(index, 4 sums), and adds what it gets,
+  // take(index). `half`: which half it keeps. A half is a tile of half the width; threads with no
+  // part of it do nothing.
   using Half = LoneTile<T, kTall, kWide / 2, kTallAcross, kWideAcross, kGroups, kSums, false>;
-  // A half's rows are those that it has in the tile; else its first one is 0.
+  // Whether a half's rows are numbered as in the tile; else its first row is 0.
   static constexpr bool kInPlace = false;
   MACO_FN bool has_half(int) const { return true; }
   template <class Give>
@@ -222,8 +223,8 @@ struct LoneTile {
       }
     return own;
   }
-  // to.fetch(place, fetched), to.store(place, runs of kRun sums, fetched) for all places: along the
-  // tall rows if kSwap, else along the wide ones.
+  // Calls to.fetch(place, fetched), then to.store(place, runs of kRun sums, fetched), for all
+  // places: along the tall rows if kSwap, else along the wide ones.
   template <bool kSwap, int kRun, class F>
   MACO_FN void each_run(char*, const F& to) const {
     for (int x = 0; x < (kSwap ? kWide : kTall); ++x)
@@ -240,18 +241,18 @@ struct LoneTile {
   }
 };
 
-// The product of kTall rows of one operand and kWide rows of each of kSums others, summed over K.
-// kTogether: the wide rows of all sums are 192 or 256 lines, one behind the other. kGroups: groups
-// of four warps multiply what bulk copies brought (wgmma); else each warp what any copy brought
+// Multiplies kTall rows of one operand by kWide rows of each of kSums others, summed over K.
+// kTogether: the wide rows of all sums are 192 or 256 adjacent lines. kGroups: groups of four warps
+// multiply what bulk copies brought (wgmma); otherwise each warp multiplies what any copy brought
 // (mma).
 //
-// Warps share the tile: kTallWarps by kWideWarps of them, each with kHigh x kAlong fragments of
-// 16 x 8 of each sum. However a tile is shared, each element is summed in the order of K, a step of
-// 32 bytes at once.
+// Warps share the tile: kTallWarps by kWideWarps of them, each with kHigh x kAlong fragments of 16
+// x 8 of each sum. However the tile is shared, each element is summed in the order of K, in steps
+// of 32 bytes.
 //
-// Tensor cores keep few bits of a sum of products of 8-bit floats (on sm_90 about 14, by what
-// others have published). So they sum one block of such products at a time, between begin() and
-// wait(), and blocks are added up elsewhere.
+// Tensor cores keep few bits of sums of products of 8-bit floats (on sm_90 about 14, according to
+// published measurements). So they sum one block at a time, between begin() and wait(), and blocks
+// are added up elsewhere.
 template <class T, int kTall, int kWide, bool kTallAcross, bool kWideAcross, bool kGroups,
           int kSums, bool kTogether>
 struct WarpTile {
@@ -273,16 +274,15 @@ struct WarpTile {
   const int thread = task_thread(), lane = thread & 31, own_warp = (int)((u32)thread >> 5);
   const int group = own_warp / 4;  // of four warps
 
-  // Of the tile, the first row of either operand that the warp has.
+  // The first row of either operand that the warp has, in the tile.
   MACO_FN int first_tall() const { return own_warp % kTallWarps * (16 * kHigh); }
   MACO_FN int first_wide() const { return own_warp / kTallWarps * (8 * kAlong); }
 
-  // Lines of 16 rows from `row` on, of step `step`, as fragment a of a product (kIsTall) or two
-  // fragments b.
+  // Lines of 16 rows from `row` on, at step `step`, as a fragment a (kIsTall) or two fragments b.
   template <bool kAcross, bool kIsTall>
   MACO_FN void fragment(u32 (&to)[4], const Block& block, int row, int step) const {
     const int matrix = lane >> 3, line = lane & 7;
-    // The matrices of a are rows 0, 8, 0, 8 and K 0, 0, 8, 8; those of b the other way round.
+    // The matrices of a are rows 0, 8, 0, 8 and K 0, 0, 8, 8; for b the two are swapped.
     const int down = kIsTall ? matrix & 1 : matrix >> 1, deep = kIsTall ? matrix >> 1 : matrix & 1;
     if constexpr (kAcross) {
       load_matrices<true>(to, block.chunk(row / kBlockK * kBlockK + step * 16 + deep * 8 + line,
@@ -292,8 +292,8 @@ struct WarpTile {
     }
   }
 
-  // Around products of some blocks: those committed go on until wait(), and take their pages until
-  // then.
+  // Surround multiplications of some blocks: committed ones go on until wait(), and use their pages
+  // until then.
   MACO_FN void begin() {
     if constexpr (kEight && !kGroups) each_sum(recent, [](float& x, float) { x = 0; });
     if constexpr (kGroups) wgmma_begin();
@@ -312,7 +312,7 @@ struct WarpTile {
     for (int i = 0; i < kSums * kHigh * kAlong * 4; ++i)
       f((&of[0][0][0][0])[i], (&recent[0][0][0][0])[i]);
   }
-  // Where products go.
+  // The sums to which products are added.
   MACO_FN Sums& open() {
     if constexpr (kEight) {
       return recent;
@@ -328,8 +328,8 @@ struct WarpTile {
     }
   }
 
-  // A product takes 64 tall rows, and at most 128 wide ones, which a page has whole, or all that
-  // lie together: the fewer there are, the more often the tall rows are read.
+  // A multiplication takes 64 tall rows, and at most 128 wide ones. The wide rows must be in one
+  // page, or be adjacent. The fewer wide rows, the more often the tall rows are read.
   MACO_FN void multiply_groups(const Block& tall, const Block (&wide)[kSums]) {
     constexpr int kWideRows = kAlong * 8, kAtOnce = kTogether              ? kSums * kWideRows
                                                     : kWideRows < 128      ? kWideRows
@@ -388,7 +388,7 @@ struct WarpTile {
     }
   }
 
-  // As LoneTile's: both of a pair are sums of one thread.
+  // As in LoneTile; both elements of a pair are sums of one thread.
   template <int kDim, bool kAdjacent, class About, class Takes, class F>
   MACO_FN void each_pair(About about, Takes takes, F f) {
     constexpr int kFragments = kDim / 8, kFar = kAdjacent ? 0 : kFragments / 2;  // of a head
@@ -421,7 +421,7 @@ struct WarpTile {
     }
   }
 
-  // As LoneTile's. Where a group of warps has one half alone, that stays where it is.
+  // As in LoneTile. If a group of warps has one half alone, the half stays in place.
   static constexpr bool kInPlace = kTallWarps == 4;
   using Half = WarpTile<T, kTall, kInPlace ? kWide : kWide / 2, kTallAcross, kWideAcross, kGroups,
                         kSums, kInPlace && kTogether>;
@@ -459,9 +459,9 @@ struct WarpTile {
     return own;
   }
 
-  // Of elements of 16 bits that need nothing but their sums: to.element(sums) where they are, then
-  // to.put(place, runs of 8) along the wide rows. Half the words of each_run go through `scratch`,
-  // and the next strip is finished while one of them comes back.
+  // For 16-bit elements that need nothing but their sums: calls to.element(sums) where the sums
+  // are, then to.put(place, runs of 8) along the wide rows. Half as many words as in each_run go
+  // through `scratch`, and the next strip is finished while one is read back.
   static constexpr int kFinishedCols = kAlong * 8 < 64 ? kAlong * 8 : 64;  // of a strip
   static constexpr bool kFinishes = kFinishedCols >= 32 && kAlong * 8 % kFinishedCols == 0;
   template <class F>
@@ -496,7 +496,8 @@ struct WarpTile {
       for (int q = 0; q < kChunks; ++q) {
         MACO_UNROLL
         for (int half = 0; half < 2; ++half) {
-          // Of a fragment, lane l has (l / 4, l % 4 * 2), the next along, and both 8 rows down.
+          // In a fragment, lane l has (l / 4, l % 4 * 2), the next element along, and both 8 rows
+          // down.
           const int line = (lane >> 2) + 8 * half;
           ((Vec<Y, 2>*)(own + swizzled(line, q)))[lane & 3] = pairs[q][half];
         }
@@ -519,8 +520,8 @@ struct WarpTile {
     }
   }
 
-  // How a warp's sums come in strips of 16 by kStrip, of which lanes next to each other take runs
-  // that follow each other.
+  // How a warp's sums are cut into strips of 16 by kStrip; adjacent lanes take consecutive runs of
+  // a strip.
   template <bool kSwap, int kRun>
   struct Strips {
     static constexpr int kStrip = kAlong < 4 ? kAlong * 8 : 32;                 // wide rows
@@ -530,7 +531,7 @@ struct WarpTile {
     static_assert(kAlong * 8 % kStrip == 0 && (kSwap || kStrip == 32), "a warp has whole strips");
     static_assert(kWarps * 16 * kStrip * 4 <= kScratchBytes, "a strip of each warp fits");
     static_assert(kLine % kRun == 0 && kRun % 4 == 0, "lines are whole runs");
-    // f(place, line, its first element, n) for the lane's runs of a strip.
+    // Calls f(place, line, its first element, n) for the lane's runs of a strip.
     template <class F>
     static MACO_FN void each(const WarpTile& tile, int strip, F f) {
       MACO_UNROLL
@@ -545,15 +546,15 @@ struct WarpTile {
     }
   };
 
-  // As LoneTile's. Each warp turns its sums round in its share of `scratch`, strip by strip of each
-  // sum. What the next strip needs is fetched meanwhile.
+  // As in LoneTile. Each warp reorders its sums through its share of `scratch`, strip by strip of
+  // each sum. The operands of the next strip are loaded meanwhile.
   template <bool kSwap, int kRun, class F>
   MACO_FN void each_run(char* scratch, const F& to) const {
     using S = Strips<kSwap, kRun>;
     constexpr int kStrip = S::kStrip, kLine = S::kLine;
     float* own = (float*)scratch + own_warp * 16 * kStrip;
-    // Where element `at` of a line lies: fours change places, so that neither writing nor reading
-    // meets a bank twice where it could be helped.
+    // Where element `at` of a line lies: groups of four are swizzled, so that writing and reading
+    // have as few bank conflicts as possible.
     const auto place = [&](int line, int at) {
       return line * kLine + (at ^ (kSwap ? line >> 1 & 3 : line & 7) << 2);
     };
@@ -564,7 +565,7 @@ struct WarpTile {
       });
     };
     const auto put = [&](int sum, int i, int j) {
-      // Of a fragment, lane l has (l / 4, l % 4 * 2), the next along, and both 8 rows down.
+      // In a fragment, lane l has (l / 4, l % 4 * 2), the next element along, and both 8 rows down.
       const int r = lane >> 2, c = (lane & 3) * 2;
       MACO_UNROLL
       for (int q = 0; q < kStrip / 8; ++q) {

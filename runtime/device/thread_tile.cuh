@@ -1,16 +1,16 @@
-// thread_tile.cuh: products of tiles that lie in pages (tensor_cores.cuh), by ordinary arithmetic:
-// each thread has a block of the result in registers and runs through K in order.
+// thread_tile.cuh: multiplies tiles that lie in pages (tensor_cores.cuh) by ordinary arithmetic:
+// each thread computes a block of the result in registers, over K in order.
 
 namespace maco {
 
-// The rows of an operand's tile that a thread has: kEach of them, kLanes threads share
-// kLanes * kEach. Along K neighbours have neighbours; across K, where a line has elements of many
-// rows, each has up to four side by side, which one load brings.
+// A thread's rows of an operand's tile: kEach rows, where kLanes threads share kLanes * kEach rows.
+// Along K adjacent threads have adjacent rows. Across K a line has elements of many rows, and each
+// thread has up to four adjacent rows, which one load brings.
 template <int kLanes, int kEach, bool kAcross>
 struct ThreadRows {
   static constexpr int kSide = !kAcross ? 1 : kEach % 4 == 0 ? 4 : kEach % 2 == 0 ? 2 : 1;
   static constexpr int kAll = kLanes * kEach;
-  // The i-th, of those that are shared.
+  // The thread's i-th row, among those that are shared.
   static MACO_FN int at(int lane, int i) { return (i / kSide * kLanes + lane) * kSide + i % kSide; }
 };
 
@@ -20,10 +20,10 @@ struct ThreadOperand {
   using A = AccOf<T>;
   using Own = ThreadRows<kLanes, kEach, kAcross>;
   static constexpr int kStep = 4, kDepth = kBlockOf<T>, kOf = kChunkOf<T>;
-  // first: of the rows that are shared; lane: of those who share them.
+  // first: the first shared row; lane: the thread's number among those that share the rows.
   const int first, lane;
 
-  // Where element k of this thread's i-th row lies; across K the next rows lie behind it.
+  // The address of element k of this thread's i-th row; across K the next rows lie behind it.
   MACO_FN const T* at(const Block& block, const char* lines, int i, int k) const {
     int line, chunk, element;
     if constexpr (kAcross) {
@@ -32,7 +32,7 @@ struct ThreadOperand {
       chunk = row % kDepth / kOf ^ k % kLineChunks;
       element = row % kOf;
     } else {
-      // Rows that lie 4 or 8 lines apart: swizzled() of the first of them, and of what is more.
+      // Rows 4 or 8 lines apart: swizzled() of the first row plus an offset.
       static_assert(kLanes % 4 == 0, "which adds to three bits of a line without a carry");
       const int more = i * kLanes;
       line = first + lane + more;
@@ -69,9 +69,9 @@ struct ThreadOperand {
   }
 };
 
-// The product of kTall rows of one operand and kWide rows of another, summed over K. Eight warps
-// share the tile, four along the tall rows by two, and 32 threads a warp's part, four by eight: as
-// few different vectors of both as may be are read at a time.
+// Multiplies kTall rows of one operand by kWide rows of another, summed over K. Eight warps share
+// the tile, four along the tall rows by two, and 32 threads share a warp's part, four by eight: so
+// as few different vectors of both operands as possible are read at a time.
 template <class T, int kTall, int kWide, bool kTallAcross, bool kWideAcross>
 struct ThreadTile {
   using A = AccOf<T>;
@@ -87,7 +87,7 @@ struct ThreadTile {
   using Wide = ThreadOperand<T, kWide, kWideLanes, kAlong, kWideAcross>;
   static constexpr int kStep = Tall::kStep;
   static constexpr bool kFinishes = false;
-  // Of a run that a warp has in line (each_run).
+  // The longest run that a warp has contiguously (each_run).
   template <bool kSwap>
   static constexpr int kMostRun = kSwap ? Tall::Own::kAll : Wide::Own::kAll;
 
@@ -103,7 +103,8 @@ struct ThreadTile {
   MACO_FN void multiply(const Block& a, const Block (&bs)[1]) {
     const Block& b = bs[0];
     const char *of_a = a.first_line(), *of_b = b.first_line();
-    // Two steps at once: the second's elements come while the first's are multiplied.
+    // Two steps at once: the second step's elements are loaded while the first step's are
+    // multiplied.
     constexpr int kAtOnce = 2 * kStep;
     static_assert(kBlockOf<T> % kAtOnce == 0, "a block is whole steps");
     MACO_ROLLED
@@ -125,8 +126,8 @@ struct ThreadTile {
     }
   }
 
-  // How a warp's sums come in strips of as many lines as it has lanes across them, of which lanes
-  // next to each other take runs that follow each other.
+  // How a warp's sums are cut into strips with as many lines as the warp has lanes across them;
+  // adjacent lanes take consecutive runs of a strip.
   template <bool kSwap, int kRun>
   struct Strips {
     static constexpr int kLines = kSwap ? kWideLanes : kTallLanes, kLine = kMostRun<kSwap>;
@@ -136,7 +137,7 @@ struct ThreadTile {
     static_assert(kLine % kRun == 0 && kRun % 4 == 0, "lines are whole runs");
     static_assert(kWarps * kLines * kPitch * (int)sizeof(A) <= kScratchBytes,
                   "a strip of each warp fits");
-    // f(place, line, its first element, n) for the lane's runs of a strip.
+    // Calls f(place, line, its first element, n) for the lane's runs of a strip.
     template <class F>
     static MACO_FN void each(const ThreadTile& tile, int strip, F f) {
       MACO_UNROLL
@@ -153,9 +154,9 @@ struct ThreadTile {
     }
   };
 
-  // to.fetch(place, fetched), to.store(place, runs of kRun sums, fetched) for all places: along the
-  // tall rows if kSwap, else along the wide ones. Each warp turns its sums round in its share of
-  // `scratch`.
+  // Calls to.fetch(place, fetched), then to.store(place, runs of kRun sums, fetched), for all
+  // places: along the tall rows if kSwap, else along the wide ones. Each warp reorders its sums
+  // through its share of `scratch`.
   template <bool kSwap, int kRun, class F>
   MACO_FN void each_run(char* scratch, const F& to) const {
     using S = Strips<kSwap, kRun>;

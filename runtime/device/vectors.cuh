@@ -2,8 +2,8 @@
 
 namespace maco {
 
-// V elements, of any V, in vectors of at most 16 bytes. kAhead: they are loaded while others are
-// worked on.
+// V elements, for any V, in vectors of at most 16 bytes. kAhead: they are loaded while others are
+// processed.
 template <class T, int V, bool kAhead = false>
 struct Elements {
   static constexpr int kVec = V * (int)sizeof(T) <= 16 ? V : 16 / (int)sizeof(T);
@@ -62,8 +62,8 @@ MACO_FN Vec<T, N> shared_raw(const T* p) {
   }
 }
 
-// How many loads of `bytes` a thread has under way at once, of operands that take that much
-// together: enough to keep memory busy with one CTA an SM, not more than registers hold.
+// How many loads of `bytes` a thread has in flight, for operands that take so many bytes together:
+// enough to keep memory busy with one CTA on each SM, and not more than registers hold.
 MACO_FN constexpr int loads_ahead(int bytes) {
   return bytes <= 16 ? 8 : bytes <= 32 ? 4 : bytes <= 64 ? 2 : 1;
 }

@@ -1,6 +1,6 @@
-// worker.cuh: what a CTA does in a launch: its consumers run the tasks of its stream, its loader
-// fills pages for them, its signaller, if it has one, tells others what is done, which takes a
-// while, since it waits for what consumers wrote.
+// worker.cuh: what a CTA does in a launch. Its consumers run the tasks of its stream, and its
+// loader fills pages for them. Its signaller, if it has one, tells others what is done; this takes
+// a while, as it waits for the consumers' writes.
 //
 // `Kernel` is the generated code's description of itself:
 //   static constexpr int kWorld, kCtas, kLocalEvents, kPeerEvents;
@@ -26,7 +26,7 @@
 
 namespace maco {
 
-// Works out the addresses and uses of a call's operands, in threads that don't poll; a barrier of
+// Looks up the addresses and uses of a call's operands, in threads that don't poll. A barrier of
 // the role follows before they are used.
 MACO_FN void stage_operands(Context& ctx, LookedUp& found, const Operand* rows, int count, int at,
                             int threads) {
@@ -39,8 +39,8 @@ MACO_FN void stage_operands(Context& ctx, LookedUp& found, const Operand* rows, 
   }
 }
 
-// Looks up the words of the first signals, in threads that neither poll nor work out addresses, as
-// long as there are any.
+// Looks up the words of the first signals, in threads that neither poll nor look up addresses,
+// while there are such threads.
 MACO_FN void stage_signals(Context& ctx, u32** words, const SyncRow* rows, int signals) {
   const int staged = signals < kStagedSignals ? signals : kStagedSignals;
   for (int i = (consumer_thread() + kConsumers / 2) % kConsumers; i < staged; i += kConsumers) {
@@ -55,7 +55,7 @@ MACO_FN bool runs_here(const Context& ctx, u32 guard) {
   return guard == 0 || ((table_load(Kernel::guards() + guard) >> ctx.rank()) & 1) != 0;
 }
 
-// The CTA's tasks: [begin, end), and the first.
+// The CTA's tasks [begin, end), and the first task.
 struct Stream {
   u32 begin, end;
   CallRow call;
@@ -75,15 +75,15 @@ MACO_FN TaskWords task_words(u32 at) {
   return table_load((const TaskWords*)(Kernel::tasks() + at));
 }
 
-// This thread's part of what a task has stored.
+// Sends this thread's part of what a task has stored.
 template <class Kernel>
 MACO_FN void send_part(Context& ctx, u32 call, u32 tile) {
   const CallRow row = table_load(Kernel::calls() + call);
   Kernel::send(row.kind, ctx, SenderArgs{ctx, Kernel::operands() + row.first_operand}, tile);
 }
 
-// Sends what a task of this rank has stored, if it does so; its signals follow. False, for all
-// lanes of the signaller: the run stops.
+// Sends what a task of this rank has stored, if its kind sends; its signals follow. Returns false,
+// to all lanes of the signaller, if the run stops.
 template <class Kernel>
 MACO_FN bool send_task(Context& ctx, const Task& task, u32& turn) {
   if constexpr (Kernel::kSends) {
@@ -109,8 +109,8 @@ MACO_FN bool send_task(Context& ctx, const Task& task, u32& turn) {
   return true;
 }
 
-// Warps behind the signaller: their parts, with the signaller's context, which they only read,
-// until it says that there is nothing more.
+// The loop of warps behind the signaller: they send their parts, and only read the signaller's
+// context, until the signaller says that there is nothing more.
 enum : u32 { kNoCall = ~0u };
 template <class Kernel>
 MACO_FN void send_parts(Context& ctx) {
@@ -131,20 +131,20 @@ MACO_FN void end_sends(Context& ctx, u32 turn) {
   }
 }
 
-// Of kernels without a signaller: consumers signal, too.
+// The consumers' loop in kernels without a signaller: consumers also signal.
 template <class Kernel>
 MACO_FN void consume(Context& ctx, const Stream& stream) {
   const u32 begin = stream.begin, end = stream.end;
   if (begin == end) return;
   ctx.profile_cta(ctx.launch(), ctx.cta(), true);
-  // Rows of coming tasks are loaded while one waits or works: they lie in far memory, mostly.
+  // Rows of coming tasks are loaded while one waits or works, as they mostly lie in far memory.
   const auto task_row = [end = end](u32 at) { return task_words<Kernel>(at < end ? at : end - 1); };
   const auto call_row = [](const TaskWords& row) {
     return table_load(Kernel::calls() + row.call());
   };
   TaskWords next = stream.task, after = task_row(begin + 1);
   CallRow next_call = stream.call;
-  u32 turn = 0;  // tasks that have run
+  u32 turn = 0;  // how many tasks have run
   u32 sends = 0;
   u32** signals = nullptr;
   for (u32 at = begin; at < end; ++at) {
@@ -193,7 +193,7 @@ MACO_FN void consume(Context& ctx, const Stream& stream) {
   ctx.profile_cta(ctx.launch(), ctx.cta(), false);
 }
 
-// prepared.cuh, of kernels with a signaller, which prepares tasks.
+// Functions of prepared.cuh, for kernels with a signaller, which prepares tasks.
 template <class Kernel>
 MACO_FN void begin_prepared(Context& ctx);
 template <class Kernel>
@@ -206,15 +206,16 @@ template <class Kernel>
 MACO_FN void past_prepared(Context& ctx, u32 tasks);
 
 // Waits, without the consumers, until the waits of the task at `place` are over and what earlier
-// tasks of the CTA write for its loader is there; who calls it for a task does so for those before.
-// False: the run stops. (Of other CTAs' tasks whose data the loader reads, a wait of this stream,
-// up to this task's, tells: own tasks are all that needs no wait.)
+// tasks of the CTA write for its loader is there. The caller must have called it for all tasks
+// before. Returns false if the run stops. (If other CTAs' tasks write what the loader reads, a wait
+// of this stream, in this task or an earlier one, covers that: only the CTA's own tasks need no
+// wait.)
 template <class Kernel>
 MACO_FN bool scout_task(Context& ctx, const Task& task, u32 place) {
   if (!scout_for<Kernel>(ctx, (int)task.waits, Kernel::syncs() + task.sync)) return false;
   return task.writer == 0 || await_quietly(ctx, &ctx.memory()->done, place - task.writer + 1);
 }
-// Does the loader wait for the scout, or the consumers, before or while it loads such tasks?
+// Whether the loader waits for the scout, or the consumers, before or while it loads such tasks.
 template <class Kernel>
 MACO_FN bool loads_behind(int kind) {
   return Kernel::paged(kind) && !Kernel::load_ahead(kind);
@@ -245,11 +246,11 @@ MACO_FN void load_pages(Context& ctx, const Stream& stream) {
   for (u32 at = begin; at < end; ++at) {
     const Task row = next.task();
     const CallRow call = next_call;
-    // While this task's pages are filled.
+    // Loads the next task while this task's pages are filled.
     next = after;
     next_call = table_load(Kernel::calls() + next.call());
     after = task_row(at + 2);
-    // Of a slot of tasks that are prepared it reads what it loads for, and nothing later.
+    // In a slot of a prepared task the loader reads only what it loads for, and nothing later.
     if constexpr (Cta::kPrepared > 0) past_prepared<Kernel>(ctx, at - begin);
     if (!Kernel::paged(call.kind) || !runs_here<Kernel>(ctx, row.guard)) continue;
     ctx.place = (int)(at - begin);
@@ -269,8 +270,8 @@ MACO_FN void load_pages(Context& ctx, const Stream& stream) {
     }
     ctx.profile_begin();
     const Operand* operands = Kernel::operands() + call.first_operand;
-    // Mostly the signaller has looked them up: that takes two trips to far memory, during which
-    // nothing would be loaded.
+    // Mostly the signaller has looked the operands up already: that takes two trips to far memory,
+    // during which nothing would be loaded.
     const LookedUp* found = nullptr;
     if constexpr (Cta::kPrepared > 0) found = prepared_operands<Kernel>(ctx);
     if (!found) {
@@ -288,8 +289,8 @@ MACO_FN void load_pages(Context& ctx, const Stream& stream) {
   if constexpr (Cta::kPrepared > 0) past_prepared<Kernel>(ctx, end - begin);
 }
 
-// What the thread's role does. Each looks its context up: passed on, its address would take a
-// register in every task.
+// Runs the thread's role. Each role looks its context up: if the address were passed on, it would
+// take a register in every task.
 template <class Kernel>
 MACO_FN void play_role(const Stream& stream) {
   if (!is_loader()) {
@@ -328,7 +329,7 @@ constexpr i64 kControlAt =
 template <class Kernel>
 MACO_FN void worker(const Launch& launch) {
   static_assert(Kernel::kWorld <= Cta::kWorld, "the CTA's shared memory has room");
-  // Tables are there already, and far away.
+  // The tables exist already, in far memory.
   const Stream stream = stream_of<Kernel>();
   if (initializes()) {
     const Task first = stream.task.task();
@@ -345,8 +346,8 @@ MACO_FN void worker(const Launch& launch) {
   const Told<Kernel> told(launch);
   Advance<Kernel> advance;
   if (state && is_told) advance.ask(launch, *state);
-  // Spare warps, and those that prepare tasks, share the signaller's: they write the same there,
-  // and nothing later.
+  // Spare warps, and warps that prepare tasks, share the signaller's context: they write the same
+  // values there, and nothing later.
   Context& ctx = *new (memory->contexts[is_signaller() || is_spare() ? kSignallerContext
                                         : is_loader()                ? kLoaderContext
                                                                      : warp()])
@@ -374,25 +375,25 @@ MACO_FN void worker(const Launch& launch) {
       empty_barrier_init(&ctx.memory()->empty_barriers[i]);
     }
   }
-  if constexpr (Kernel::kMates) pair_sync();  // the other's barriers are there, too
+  if constexpr (Kernel::kMates) pair_sync();  // the other CTA's barriers are visible, too
   start_sync();
   if (state) {
     if (is_told) advance.keep(*state);
     if constexpr (kLaunchCopies == 1) {
       runs = memory->refused == 0;
-      // One may have seen an abort that the other has not.
+      // One CTA may have seen an abort that the other hasn't.
       if constexpr (Kernel::kMates) runs = runs && mate_load(&memory->refused) == 0;
     }
   }
   if (runs) play_role<Kernel>(stream);
-  // Nobody leaves whose memory the other may still write to. (Of a run that stops, what is on its
-  // way arrives meanwhile.)
+  // No CTA exits while the other may still write to its memory. (In a run that stops, what is in
+  // flight arrives meanwhile.)
   if constexpr (Kernel::kMates) pair_sync();
 }
 
-// Before the first launch and after one that stopped, while no rank runs: as if launch (epoch - 1)
-// had ended everywhere. No slot holds a flag that one of the next 2^31 / kPacketUses launches could
-// take for its own: the host resets again before that.
+// Runs before the first launch, and after one that stopped, while no rank runs. Leaves memory as if
+// launch (epoch - 1) had ended everywhere. No slot keeps a flag that one of the next 2^31 /
+// kPacketUses launches could take for its own; the host resets again before that.
 template <class Kernel>
 MACO_FN void reset_memory(const Launch& launch) {
   const i64 first = grid_thread(), step = grid_threads();
@@ -403,7 +404,7 @@ MACO_FN void reset_memory(const Launch& launch) {
   }
   for (i64 i = first; i < Kernel::kSymmetricBytes / 4; i += step)
     store_relaxed((u32*)own + i, no_flag(launch.epoch * Kernel::kPacketUses));
-  // Neither half is the next launch's flag, nor the whole.
+  // Neither half of the word is the next launch's flag, nor is the whole word.
   const u32 other = (launch.epoch ^ 0x8000u) & 0xffffu;
   for (i64 i = first; i < Kernel::kPacketBytes / 4; i += step)
     store_relaxed((u32*)launch.arena + i, other << 16 | other);

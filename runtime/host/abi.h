@@ -1,4 +1,5 @@
-// What host and kernel share, for host code. The text itself has no guard: kernel.cu has it once.
+// What host and kernel share, for host code. The text itself has no guard, as kernel.cu contains it
+// once.
 #pragma once
 
 #ifndef MACO_FN

@@ -8,19 +8,19 @@
 namespace maco::runtime {
 
 enum class BlockEnd : uint8_t {
-  Waits,       // its threads wait for each other; what a kernel itself reports
+  Waits,       // its threads wait for each other; reported by the kernel itself
   Done,        // it wasn't given up
   Segment,     // SIGSEGV
   Bus,         // SIGBUS
   Arithmetic,  // SIGFPE
   Aborted,     // SIGABRT
   Trapped,     // SIGILL, SIGTRAP
-  Late,        // no thread of it ended for the time-out
-  Outside,     // it touched the red zone of a tensor, as the check of accesses saw
-  Spoiled,     // when it had run, the red zone of a tensor was overwritten
+  Late,        // no thread of it ended within the time-out
+  Outside,     // it touched a tensor's red zone, as the check of accesses found
+  Spoiled,     // after it had run, a tensor's red zone was overwritten
 };
 
-/// What became of the block `block`, for the sentence "op 'y': ...". `timeout_ms`: 0 if not known.
+/// Describes the end of block `block`, for the sentence "op 'y': ...". `timeout_ms`: 0 if unknown.
 std::string describe(BlockEnd end, int64_t block, uint64_t timeout_ms);
 
 }  // namespace maco::runtime

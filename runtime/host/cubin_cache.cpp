@@ -60,7 +60,7 @@ int open_temporary(const std::string& path, std::string& name) {
   }
 }
 
-// Removes what killed writers left: no writer takes an hour for an entry.
+// Removes files that killed writers left: no writer takes an hour for an entry.
 void remove_stale(const fs::path& folder) {
   std::error_code error;
   const auto oldest = fs::file_time_type::clock::now() - std::chrono::hours(1);
@@ -73,14 +73,15 @@ void remove_stale(const fs::path& folder) {
   }
 }
 
-// Whether the cache gave the file its name, 64 hex digits: whatever else lies there is somebody's.
+// Whether the file's name is one that the cache gave, 64 hex digits. Other files belong to somebody
+// else.
 bool is_entry(const fs::path& path) {
   const std::string stem = path.stem().string();
   return path.extension() == ".cubin" && stem.size() == 64 &&
          stem.find_first_not_of("0123456789abcdef") == std::string::npos;
 }
 
-// Makes room: the entries that were used longest ago go, and a few more, so that it lasts a while.
+// Makes room: removes the least recently used entries, and a few more, so that it lasts a while.
 void remove_unused(const fs::path& folder, int64_t most) {
   struct Entry {
     fs::file_time_type used;
@@ -110,7 +111,7 @@ void remove_unused(const fs::path& folder, int64_t most) {
   }
 }
 
-// That an entry was used is its time; often enough is once a minute.
+// An entry's time is that of its last use, accurate to a minute.
 void touch(const std::string& path) {
   std::error_code error;
   const auto now = fs::file_time_type::clock::now();
@@ -132,7 +133,7 @@ int64_t most_allowed(Status& status) {
   return CubinCache::kMostBytes;
 }
 
-// Whether a folder is there or could be made.
+// Whether the folder exists or could be made.
 bool may_be_folder(fs::path path) {
   std::error_code error;
   path = fs::absolute(path, error).lexically_normal();

@@ -1,4 +1,4 @@
-// Compiled kernels on disk, by the hash of all that they were compiled from.
+// Compiled kernels on disk, by the hash of everything from which they were compiled.
 #pragma once
 
 #include <cstdint>
@@ -15,19 +15,20 @@ namespace maco::runtime {
 std::string cubin_key(const std::string& source, const std::string& arch,
                       std::pair<int, int> nvrtc_version, const std::vector<std::string>& options);
 
-/// Safe to use by several threads and processes at once. A cache that can't be read or written
+/// Several threads and processes may use the cache at once. A cache that can't be read or written
 /// behaves as if it were empty, and says why in `note`.
 class CubinCache {
  public:
-  /// Bytes that entries may take together, where nobody says otherwise.
+  /// The most bytes of all entries together, by default.
   static constexpr int64_t kMostBytes = int64_t{2} << 30;
 
-  /// $MACO_CACHE_DIR (empty: no cache), else $XDG_CACHE_HOME/maco, else ~/.cache/maco, else no
-  /// cache. Of at most $MACO_CACHE_MB megabytes, or kMostBytes where that isn't set. A failure if
-  /// the first is the name of a file, or below one, or the second is no number.
+  /// The cache in $MACO_CACHE_DIR (empty: no cache), else in $XDG_CACHE_HOME/maco, else in
+  /// ~/.cache/maco, else no cache. Its limit is $MACO_CACHE_MB megabytes, or kMostBytes if that
+  /// isn't set. Fails if $MACO_CACHE_DIR is a file's name or below one, or $MACO_CACHE_MB is no
+  /// number.
   static CubinCache standard(Status& status);
-  /// In `folder`, made when first written to; no cache if empty. When entries take more than
-  /// `most_bytes`, those that were used longest ago go.
+  /// A cache in `folder`, which is made at the first write; no cache if empty. When entries take
+  /// more than `most_bytes`, the least recently used are removed.
   explicit CubinCache(std::string folder, int64_t most_bytes = kMostBytes)
       : folder_(std::move(folder)), most_bytes_(most_bytes) {}
 

@@ -98,7 +98,7 @@ Status CudaRank::check(cuda::Result result, const std::string& what) const {
 }
 
 Status CudaRank::make_current() const {
-  // Whatever the application captures meanwhile, on this or another thread.
+  // Allowed whatever the application captures meanwhile, on this or another thread.
   int mode = cuda::kCaptureRelaxed;
   driver_.exchange_capture_mode(&mode);
   return check(driver_.context_set(context_), "use its context");
@@ -120,9 +120,9 @@ Status CudaRank::load(const std::string& image) {
                  "find 'maco_kernel' in the kernel"));
   MACO_TRY(check(driver_.module_function(&reset_, module_, "maco_reset"),
                  "find 'maco_reset' in the kernel"));
-  // Code for earlier architectures doesn't wait for the launch in front; earlier drivers capture no
-  // such launches. Nor do they suit where a launch needs SMs beside its own while it runs, of
-  // another rank or of NCCL: the next one's CTAs would hold them.
+  // Code for earlier architectures doesn't wait for the launch before it, and earlier drivers don't
+  // capture such launches. They also don't suit a launch that needs SMs besides its own while it
+  // runs, of another rank or of NCCL: the next launch's CTAs would occupy them.
   constexpr int kWaits = 90, kCaptures = 12040;
   int code = 0;
   MACO_TRY(
@@ -160,7 +160,7 @@ Status CudaRank::check_residency() const {
                  "compute occupancy"));
   const int64_t needed = manifest_.ctas * sharing_;
   int64_t capacity = int64_t{per_sm} * device_.multiprocessors;
-  // CTAs of a cluster share a part of the GPU, which may not have SMs for whole clusters alone.
+  // CTAs of a cluster share a part of the GPU, which may not have SMs for whole clusters only.
   int cluster = 0;
   MACO_TRY(check(driver_.function_get(&cluster, cuda::kFunctionClusterWidth, kernel_),
                  "query the kernel"));
@@ -283,7 +283,7 @@ Status CudaRank::encode_maps() {
     const ir::ManifestMap& m = manifest_.maps[i];
     const cuda::DevicePtr base =
         m.tensor < 0 ? device(launch_.arena) : tensors_[static_cast<size_t>(m.tensor)];
-    // One that lives nowhere comes with each launch.
+    // A tensor without an address gets one in each launch.
     if (base != 0) MACO_TRY(of_rank(encode_map(driver_, manifest_, i, base, maps[i])));
   }
   MACO_TRY(check(driver_.to_device(device(launch_.maps), maps.data(),
@@ -385,7 +385,7 @@ Status CudaRank::reset(uint32_t epoch) {
   std::fill_n(reports_, ctas(), Report{});
   launch_.epoch = epoch;
   if (nccl_) MACO_TRY(nccl_->drain());
-  MACO_TRY(check(driver_.stream_synchronize(side_), "reset"));  // an abort on its way
+  MACO_TRY(check(driver_.stream_synchronize(side_), "reset"));  // an abort may be on its way
   MACO_TRY(start(reset_, 0, false, stream_));
   // This returns: maco_reset waits for nothing.
   return check(driver_.stream_synchronize(stream_), "reset");
@@ -452,8 +452,8 @@ void CudaRank::set_variables(const std::vector<LaunchVariable>& variables) {
 }
 
 Status CudaRank::start_kernel(cuda::Stream stream) {
-  // Cooperative launches of several kernels on one GPU may be run one after the other, and these
-  // wait for each other; check_residency has counted all of them.
+  // Cooperative launches of several kernels on one GPU may be run one after the other, but these
+  // wait for each other. check_residency has counted all of them.
   const bool cooperative = device_.cooperative && sharing_ == 1;
   const auto shared = static_cast<size_t>(manifest_.shared_bytes);
   return launch_.state && early_ ? start_early(cooperative, stream)
@@ -516,8 +516,8 @@ Status CudaRank::start_with(const TensorTables::Table& table, cuda::Stream strea
 
 Status CudaRank::enqueue_on(cuda::Stream stream, uint32_t epoch, TensorPlaces places, size_t here) {
   MACO_TRY(make_current());
-  // Launches share counters and temporaries, whichever streams they are on. One stream has an order
-  // of its own; handles of streams that are gone may be given to others, their ids aren't.
+  // Launches share counters and temporaries, whichever streams they are on. A single stream orders
+  // them. Handles of destroyed streams may be reused; their ids aren't.
   uint64_t id = 0;
   MACO_TRY(check(driver_.stream_id(stream, &id), "ask a stream"));
   if (!last_)

@@ -21,11 +21,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Launches that are enqueued before the first of them may start, and collectives that they hand
-// over; a stream holds about a thousand entries, of which each of these is four.
+// How many launches, and collectives that they hand over, are enqueued before the first launch may
+// start. A stream holds about a thousand entries; each launch or collective takes four.
 constexpr int kBatch = 64, kHandedBatch = 128;
 
-// Of each launch the time of the slowest rank of all processes.
+// For each launch, the time of the slowest rank of all processes.
 Status slowest_of(Group& group, std::vector<double>& times) {
   std::vector<std::string> all;
   MACO_TRY(group.exchange(
@@ -77,12 +77,12 @@ class CudaSession : public Session {
 
  private:
   CudaRank& at(int rank) { return *ranks_[static_cast<size_t>(rank - first_)]; }
-  // The step on all ranks of this process at once.
+  // Runs the step on all ranks of this process at once.
   Status on_all(const std::function<Status(int)>& step) {
     return all_of(threads_.run([&](int i) { return step(first_ + i); }));
   }
-  // The same for what takes each rank a few microseconds: to wake threads takes longer than two of
-  // that. (NCCL may wait for all ranks when it is first asked for something.)
+  // The same for a step that takes each rank a few microseconds: waking threads takes longer than
+  // two of these. (NCCL may wait for all ranks at its first call.)
   Status soon_on_all(const std::function<Status(int)>& step) {
     constexpr size_t kFew = 2;
     if (ranks_.size() > kFew || !manifest_.handed.empty()) return on_all(step);
@@ -91,11 +91,11 @@ class CudaSession : public Session {
       statuses.push_back(step(first_ + static_cast<int>(i)));
     return all_of(statuses);
   }
-  // A failure of any process is one of all.
+  // A failure of any process is a failure of all.
   Status agree(const Status& mine) const {
     return options_.group ? options_.group->agree(mine) : mine;
   }
-  // The step on all ranks, in all processes.
+  // Runs the step on all ranks, in all processes.
   Status everywhere(const std::function<Status(int)>& step) { return agree(on_all(step)); }
   Status open_ranks();
   Status make_gate();
@@ -105,40 +105,41 @@ class CudaSession : public Session {
     if (is_here(rank)) return {};
     return Status::failure(fmt::format("rank {} runs in another process", rank));
   }
-  // Until all that runs on the ranks' GPUs has ended.
+  // Waits until everything on the ranks' GPUs has ended.
   Status synchronize() {
     return on_all([&](int r) { return at(r).synchronize(); });
   }
   Status check_copy(int rank, size_t tensor, size_t offset, size_t bytes) const;
-  // Launches of graphs begin without a call here: tells them where tensors live now, unless a
-  // launch runs that was told before.
+  // Captured launches begin without a call here: tells them the tensors' current addresses, unless
+  // a launch runs that was told before.
   Status place_for_graphs();
   Status set_values(const LaunchValues& values, const LaunchAddresses& addresses = {},
                     TensorPlaces places = {});
   Status run(int launches, bool timed);
-  // So many more launches will be enqueued: resets counters where packets would get flags that
-  // others left.
+  // Announces `launches` more launches: resets counters if packets would get flags that earlier
+  // launches left behind.
   Status count(int launches);
-  // Before launches, and behind them: what the kernels and `statuses` of their ranks say.
+  // Called before launches, and after them: combines the kernels' reports and the ranks'
+  // `statuses`.
   void begin();
   Status conclude(std::vector<Status> statuses);
-  // What other processes' ranks say, too: `status` and `reports`, one a rank.
+  // Adds what other processes' ranks say: `status`, and `reports` with one for each rank.
   Status conclude_all(Status& status, std::vector<Report>& reports);
   Status lost(const Status& met);
-  // Values of launches that all processes are about to run; waits for earlier ones.
+  // Sets the values of launches that all processes are about to run; waits for earlier launches.
   Status ready(const LaunchValues& values, int launches);
   Status ready_to_enqueue(const LaunchValues& values, const LaunchAddresses& addresses,
                           TensorPlaces places, bool captured);
-  // Of the ranks of this process.
+  // For the ranks of this process.
   std::vector<Status> wait_for_last();
   bool any_report() const;
-  // Whether the streams, one a rank, are being captured: all or none.
+  // Whether the streams, one for each rank, are being captured: all or none.
   Status are_captured(std::span<void* const> streams, bool& captured);
   // Why collectives can't be handed over in such a launch.
   Status refuse_handed(bool captured, const LaunchAddresses& addresses) const;
-  // Has launches numbered in the ranks' memory from now on.
+  // Makes launches number themselves in the ranks' memory from now on.
   Status number();
-  // Of numbered launches: resets counters if half of the launches that may come before have been.
+  // For numbered launches: resets counters if half of the allowed launches have run.
   Status renew();
   Status enqueue(int rank, int launches, bool timed);
   Status enqueue_handed(int rank, int launches);
@@ -148,7 +149,7 @@ class CudaSession : public Session {
     return handed == 0 ? kBatch : std::clamp(kHandedBatch / handed, 1, kBatch);
   }
   void watch();
-  // 1 + `by` is the rank that stopped; the world's size: the host.
+  // 1 + `by` is the rank that stopped; the world's size means the host.
   void abort_all(int by);
   void abort_all() { abort_all(static_cast<int>(manifest_.world)); }
   Status recover();
@@ -160,7 +161,7 @@ class CudaSession : public Session {
   const int first_;                   // the first rank of this process
   std::string gpu_;                   // in a group: the UUID of this process's GPU
   RankThreads threads_;               // of this process's ranks
-  std::shared_ptr<const Nccl> nccl_;  // if the kernel hands something over
+  std::shared_ptr<const Nccl> nccl_;  // if the kernel hands collectives over
   std::vector<std::shared_ptr<Communicator>> communicators_;  // kept while ranks join
   std::vector<std::unique_ptr<CudaRank>> ranks_;
   std::unique_ptr<SymmetricMemory> symmetric_;
@@ -170,30 +171,31 @@ class CudaSession : public Session {
   uint32_t epoch_;         // of the next launch
   int64_t launched_ = 0;   // since the last reset
   bool opened_ = false;    // all ranks are ready
-  bool enqueued_ = false;  // launches that nobody has waited for
-  Status start_;           // of those: of a rank that didn't start
-  // In a group: all values of those, which the other processes' are compared with in wait.
+  bool enqueued_ = false;  // launches for which nobody has waited
+  Status start_;           // of these: the failure of a rank that didn't start
+  // In a group: all values of these launches; `wait` compares them with other processes'.
   EnqueuedValues given_;
-  // Launches number themselves in the ranks' memory, since graphs have some that the host doesn't
-  // see; `epoch_` and `launched_` don't count those.
+  // Whether launches number themselves in the ranks' memory, since graphs contain launches that the
+  // host doesn't see; `epoch_` and `launched_` don't count these.
   bool numbered_ = false;
-  // In a group, as of the last wait: whether any rank's are, and how few it has left until a reset.
+  // In a group, at the last wait: whether any rank's launches are numbered, and the fewest that a
+  // rank has left until a reset.
   bool any_numbered_ = false;
   uint32_t least_left_ = UINT32_MAX;
   std::string dead_;  // not empty: why nothing can be launched any more
 
-  // Of the launch in progress.
-  std::atomic<bool> failed_{false};   // a kernel did not start or faulted: its peers wait in vain
+  // About the launch in progress.
+  std::atomic<bool> failed_{false};   // a kernel did not start or faulted; its peers wait in vain
   std::atomic<bool> give_up_{false};  // nobody waits for kernels any more
   std::atomic<bool> waiting_{false}, stop_{false};  // `stop` is asked for
   Clock::time_point progress_, aborted_;
   bool aborting_ = false;
-  std::string stopped_why_;  // not empty: the host stopped the kernels because of this
+  std::string stopped_why_;  // not empty: why the host stopped the kernels
   std::vector<uint32_t> heartbeats_;
 };
 
 CudaSession::~CudaSession() {
-  // Others may still write into memory here, unless they have been waited for.
+  // Others may still write into memory here, unless this has waited for them.
   if (opened_ && (enqueued_ || !options_.group)) static_cast<void>(wait());
   const cuda::ContextGuard guard(*driver_);
   if (give_up_) {  // kernels may still run, and freeing anything would wait for them
@@ -207,14 +209,14 @@ CudaSession::~CudaSession() {
   ranks_.clear();
 }
 
-// The GPU of the first rank of this process.
+// The GPU of this process's first rank.
 size_t first_gpu(const SessionOptions& options, size_t gpus) {
   if (options.gpu >= 0) return static_cast<size_t>(options.gpu);
   if (!options.group) return 0;
   return static_cast<size_t>(options.group->rank() / options.ranks_per_gpu) % gpus;
 }
 
-// Where the ranks of this process run, and how many share each GPU.
+// Finds where the ranks of this process run, and how many share each GPU.
 Status CudaSession::open_ranks() {
   const auto& devices = driver_->devices();
   const int world = static_cast<int>(manifest_.world), per_gpu = options_.ranks_per_gpu;
@@ -228,7 +230,7 @@ Status CudaSession::open_ranks() {
     }
     return {};
   }
-  // Each process may see all GPUs, or only its own.
+  // A process may see all GPUs, or only its own.
   const cuda::DeviceInfo& device = devices[first_gpu(options_, devices.size())];
   cuda::Uuid uuid{};
   MACO_TRY(
@@ -251,7 +253,7 @@ Status CudaSession::open_ranks() {
   return {};
 }
 
-// In one process or a process a rank: rank 0's id goes to all, and every rank joins with it.
+// In one process or several: rank 0's id goes to all, and every rank joins with it.
 Status CudaSession::join_nccl() {
   Status status;
   nccl_ = Nccl::load(status);
@@ -270,7 +272,7 @@ Status CudaSession::join_nccl() {
   return everywhere([&](int r) { return at(r).connect(nccl_, &id); });
 }
 
-// Whether all ranks have ends of one communicator, of another session's.
+// Whether all ranks have ends of one communicator, made by another session.
 Status CudaSession::have_communicators(bool& all) {
   std::vector<std::string> ids;
   communicators_.clear();
@@ -292,7 +294,7 @@ Status CudaSession::prepare(const std::string& image) {
   const cuda::ContextGuard guard(*driver_);
   MACO_TRY(agree(threads_.status()));
   MACO_TRY(open_ranks());
-  // Every step ends on all ranks before the next begins on any.
+  // Every step ends on all ranks before the next one begins on any.
   MACO_TRY(everywhere([&](int r) { return at(r).open(); }));
   MACO_TRY(everywhere([&](int r) { return at(r).load(image); }));
   MACO_TRY(everywhere([&](int r) { return at(r).check_free_memory(); }));
@@ -301,7 +303,7 @@ Status CudaSession::prepare(const std::string& image) {
   std::vector<SymmetricRank> places;
   for (auto& rank : ranks_) places.push_back(rank->place());
   Status status;
-  // What the graph's backend asks for, unless the caller knows better.
+  // What the graph's backend asks for, unless the caller names something.
   std::string memory = options_.peer_memory;
   if (memory.empty() && manifest_.backend == "nvshmem") memory = manifest_.backend;
   if (manifest_.world == 1) memory.clear();
@@ -428,7 +430,7 @@ Status CudaSession::set_values(const LaunchValues& values, const LaunchAddresses
   MACO_TRY(check_addresses(*this, addresses, places));
   for (auto& rank : ranks_) MACO_TRY(rank->place_tensors());
   for (int r = first_; is_here(r); ++r) {
-    // Of numbers this is checked before they are launched, also where launches do it again.
+    // Numbers are checked before the launch, even if launches check them again.
     std::vector<int32_t> out;
     if (addresses.empty()) MACO_TRY(evaluate_values(manifest_, values, r, out));
     at(r).set_values(out);
@@ -460,7 +462,7 @@ Status CudaSession::count(int launches) {
   launched_ += launches;
   if (launched_ <= launches_between_resets(manifest_) / (numbered_ ? 2 : 1)) return {};
   MACO_TRY(wait());
-  if (!numbered_) MACO_TRY(reset());  // else it was done
+  if (!numbered_) MACO_TRY(reset());  // otherwise it was done already
   launched_ = launches;
   return {};
 }
@@ -477,7 +479,7 @@ void CudaSession::begin() {
 
 Status CudaSession::conclude(std::vector<Status> statuses) {
   waiting_ = false;
-  // Launches of graphs may still run and report, but not for long.
+  // Captured launches may still run and report, but not for long.
   const bool unsettled = numbered_ && any_report() && all_of(statuses);
   if (const Status settled = agree(unsettled ? synchronize() : Status{}); !settled)
     return options_.group && options_.group->broken() ? lost(settled) : settled;
@@ -498,7 +500,7 @@ Status CudaSession::conclude(std::vector<Status> statuses) {
   return status;
 }
 
-// The group is broken: nobody can be asked any more.
+// The group is broken: no process can be asked any more.
 Status CudaSession::lost(const Status& met) {
   const std::string waited =
       explain_report(manifest_, first_, cause_of(at(first_).reports()), options_.timeout_ms);
@@ -527,13 +529,13 @@ Status CudaSession::conclude_all(Status& status, std::vector<Report>& reports) {
   return {};
 }
 
-// Launches `launches` times on all ranks and waits. Whatever happens, all ranks have ended, or are
-// given up, when it returns.
+// Launches `launches` times on all ranks and waits. Whatever happens, all ranks have ended, or have
+// been given up, when it returns.
 Status CudaSession::run(int launches, bool timed) {
   MACO_TRY(count(launches));
   begin();
   ++gate_value_;
-  // Ahead of the gate if all of it fits there.
+  // Ahead of the gate, if everything fits there.
   const bool ahead = manifest_.handed.size() <= size_t{kHandedBatch};
   auto step = [&](int i) {
     const int r = first_ + i;
@@ -542,7 +544,7 @@ Status CudaSession::run(int launches, bool timed) {
     if (status && ahead) status = enqueue_handed(r, launches);
     if (!status) failed_ = true;
     threads_.meet();
-    // Also where a rank has failed: the others' kernels must run to see its abort.
+    // Also if a rank has failed: the others' kernels must run to see its abort.
     if (timed && i == 0) {
       if (options_.group) static_cast<void>(options_.group->meet());
       std::atomic_ref<uint32_t>(*gate_).store(gate_value_, std::memory_order_release);
@@ -588,11 +590,11 @@ Status CudaSession::refuse_handed(bool captured, const LaunchAddresses& addresse
   return {};
 }
 
-// What a launch needs before it goes to streams.
+// Prepares a launch before it goes to streams.
 Status CudaSession::ready_to_enqueue(const LaunchValues& values, const LaunchAddresses& addresses,
                                      TensorPlaces places, bool captured) {
-  // An earlier launch that stopped has left its report; nor may addresses change under a kernel
-  // that reads them.
+  // An earlier launch that stopped has left its report; and addresses must not change under a
+  // kernel that reads them.
   const bool stopped = any_report();
   if (stopped && captured)
     return Status::failure("a launch has stopped: wait says why, when nothing is captured");
@@ -600,7 +602,7 @@ Status CudaSession::ready_to_enqueue(const LaunchValues& values, const LaunchAdd
   const bool moved =
       std::any_of(ranks_.begin(), ranks_.end(), [](const auto& rank) { return rank->moved(); });
   if (stopped || (moved && !options_.group)) MACO_TRY(wait());
-  if (moved && options_.group) {  // others need not wait because of memory here
+  if (moved && options_.group) {  // other processes need not wait because of memory here
     begin();
     MACO_TRY(all_of(wait_for_last()));
   }
@@ -631,7 +633,7 @@ Status CudaSession::enqueue(const LaunchValues& values, const LaunchAddresses& a
       return at(r).capture_on(stream_of(r), places, static_cast<size_t>(r - first_));
     });
   }
-  // All processes count alike, whether or not one of them can launch.
+  // All processes count in the same way, even if one of them can't launch.
   if (options_.group) {
     MACO_TRY(count(1));
     given_.add(values, addresses);
@@ -648,7 +650,7 @@ Status CudaSession::enqueue(const LaunchValues& values, const LaunchAddresses& a
     });
   ++epoch_;
   if (status) return {};
-  // The others wait in vain for a rank that didn't start.
+  // The other ranks wait in vain for a rank that didn't start.
   if (start_) start_ = status;
   abort_all();
   return options_.group ? status : wait();
@@ -668,7 +670,7 @@ Status CudaSession::wait() {
   const cuda::ContextGuard guard(*driver_);
   if (options_.group && !dead_.empty()) return Status::failure(dead_);
   const bool launched = std::exchange(enqueued_, false);
-  // In a group always: others may have launched, or number launches.
+  // In a group always, as others may have launched, or number launches.
   if (launched || numbered_ || options_.group) {
     begin();
     std::vector<Status> statuses;
@@ -689,11 +691,11 @@ Status CudaSession::ended(bool& all) {
     MACO_TRY(ranks_[r]->last_ended(one));
     all = all && one;
   }
-  // What it came to is told by all processes at once, in wait.
+  // All processes tell its outcome at once, in wait.
   return all && !options_.group ? wait() : Status{};
 }
 
-// Once all ranks have left their kernels: resets counters, slots and reports.
+// After all ranks have left their kernels: resets counters, slots and reports.
 Status CudaSession::recover() {
   Status ended;
   if (give_up_)
@@ -705,8 +707,8 @@ Status CudaSession::recover() {
   return reset();
 }
 
-// Called now and then while kernels run. Kernels end by themselves after the time-out; this catches
-// those that don't, and the peers of one that couldn't start.
+// Called from time to time while kernels run. Kernels end by themselves after the time-out. This
+// handles those that don't, and the peers of a kernel that couldn't start.
 void CudaSession::watch() {
   const auto now = Clock::now();
   if (aborting_) {
@@ -746,7 +748,7 @@ Status CudaSession::ready(const LaunchValues& values, int launches) {
   Status set = set_values(values);
   if (!options_.group) return set;
   LaunchValues all = values;
-  all["(launches)"] = launches;  // no name of a graph's
+  all["(launches)"] = launches;  // no name in a graph looks like this
   return agree_on_values(*options_.group, all, set);
 }
 
@@ -802,8 +804,8 @@ Status CudaSession::stamps(std::vector<RankStamps>& ranks) {
   return gather_stamps(*options_.group, gpu_, RankStamps{ranks.front()}, ranks);
 }
 
-// Reports what can be found wrong before anything is compiled. `as_ptx`: a cubin won't do, since
-// some device is a later one.
+// Reports what can be found wrong before anything is compiled. `as_ptx`: PTX is needed instead of a
+// cubin, since some device is a later one.
 Status check_devices(const cuda::Driver& driver, const ir::Manifest& m, const Arch& arch,
                      const SessionOptions& options, bool& as_ptx) {
   const int64_t needed =
@@ -870,7 +872,7 @@ std::unique_ptr<Session> make_cuda_session(const std::string& kernel_source,
     status = compile_kernel(kernel_source, (as_ptx ? "compute_" : "sm_") + number, options.verbose,
                             image, options.profiled_tasks > 0);
   };
-  // In a group rank 0 compiles, and the others find it in the cache.
+  // In a group rank 0 compiles, and the others find the result in the cache.
   Group* const group = options.group;
   if (status && (!group || group->rank() == 0)) compile();
   if (group) status = group->agree(status);

@@ -29,7 +29,7 @@ Status CudaWriter::use(const Lane& lane) const {
 }
 
 Status CudaWriter::add(const CudaRank& rank) {
-  // Whatever the application captures meanwhile.
+  // Allowed whatever the application captures meanwhile.
   int mode = cuda::kCaptureRelaxed;
   driver_.exchange_capture_mode(&mode);
   Lane& lane = lanes_.emplace_back();

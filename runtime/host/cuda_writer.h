@@ -1,4 +1,5 @@
-// Fills tensors on GPUs from a thread of the caller's: pinned memory, and a stream for each rank.
+// Fills tensors on GPUs from a thread of the caller's, with pinned memory and a stream for each
+// rank.
 #pragma once
 
 #include <array>
@@ -13,15 +14,15 @@ namespace maco::runtime {
 
 class CudaWriter final : public TensorWriter {
  public:
-  /// `first`: the first rank of this process. `driver` must outlive the object; so must the ranks,
-  /// which are added in their order.
+  /// `first`: the first rank of this process. `driver` must outlive the object, and so must the
+  /// ranks, which are added in order.
   CudaWriter(const cuda::Driver& driver, int first) : driver_(driver), first_(first) {}
   ~CudaWriter() override;
   CudaWriter(const CudaWriter&) = delete;
   CudaWriter& operator=(const CudaWriter&) = delete;
 
   Status add(const CudaRank& rank);
-  /// Behind the last rank: two times so many bytes.
+  /// After the last rank was added: allocates two buffers of `bytes` bytes.
   Status allocate(size_t bytes);
 
   Status staging(std::byte*& memory) override;
@@ -34,7 +35,7 @@ class CudaWriter final : public TensorWriter {
   struct Lane {
     const CudaRank* rank = nullptr;
     cuda::Stream stream = nullptr;
-    std::array<cuda::Event, kBuffers> copied{};  // behind the last copy from each buffer
+    std::array<cuda::Event, kBuffers> copied{};  // after the last copy from each buffer
     std::array<bool, kBuffers> pending{};        // whether there was one
   };
   Status use(const Lane& lane) const;
@@ -42,10 +43,10 @@ class CudaWriter final : public TensorWriter {
 
   const cuda::Driver& driver_;
   const int first_;
-  std::vector<Lane> lanes_;  // one a rank
+  std::vector<Lane> lanes_;  // one for each rank
   std::byte* memory_ = nullptr;
   size_t bytes_ = 0;              // of a buffer
-  size_t buffer_ = kBuffers - 1;  // the one that was given last
+  size_t buffer_ = kBuffers - 1;  // the last buffer that was given out
 };
 
 }  // namespace maco::runtime

@@ -28,18 +28,18 @@ using Clock = std::chrono::steady_clock;
 constexpr uint32_t kMagic = 0x4d41434f;  // "MACO"
 constexpr uint32_t kMostBytes = 64u << 20;
 constexpr int kMostRanks = 64;
-// Rank 0 tells the others of a failure a little after it knew.
+// How much later than rank 0 the others learn of a failure, at most.
 constexpr uint64_t kGraceMs = 5000;
-// For the last run's process of this rank to end.
+// How long the last run's process of this rank may take to end.
 constexpr uint64_t kSeatMs = 5000;
 
 struct Head {
   uint32_t magic = kMagic;
-  uint32_t failure = 0;  // the body says why nothing goes on
+  uint32_t failure = 0;  // 1: the body says why nothing goes on
   uint32_t bytes = 0;
-  uint32_t files = 0;  // that come behind the body
+  uint32_t files = 0;  // how many follow the body
   Group::Call call = Group::Call::Exchange;
-  int32_t rank = 0;  // a hello: whose it is, of how many
+  int32_t rank = 0;  // in a hello: the sender's rank, and of how many
   int32_t size = 0;
 };
 
@@ -60,7 +60,7 @@ bool wait_for(int socket, short what, Clock::time_point end) {
   }
 }
 
-// Until one of two sockets has something to read, or the time is over.
+// Waits until one of two sockets has something to read, or the time is over.
 bool wait_for_either(int one, int other, Clock::time_point end) {
   while (true) {
     pollfd both[] = {{one, POLLIN, 0}, {other, POLLIN, 0}};
@@ -113,7 +113,7 @@ void close_all(std::vector<int>& files) {
   files.clear();
 }
 
-// Of this host, closed at the end. It waits for nothing.
+// A socket on this host, closed at the end. It doesn't block.
 struct Socket {
   Socket() : file(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {}
   explicit Socket(int socket) : file(socket) {}
@@ -125,7 +125,7 @@ struct Socket {
   const int file;
 };
 
-// A byte, and the open files that travel beside it.
+// A byte, and the open files that travel with it.
 struct ByteWithFiles {
   explicit ByteWithFiles(size_t control_bytes) {
     message.msg_iov = &one;
@@ -158,7 +158,7 @@ Went send_files(int socket, const std::vector<int>& files, Clock::time_point end
   return Went::Well;
 }
 
-// Adds as many as the message said.
+// Receives as many files as the message announced.
 Went receive_files(int socket, size_t count, std::vector<int>& files, Clock::time_point end) {
   ByteWithFiles received(ByteWithFiles::kMost);
   msghdr& message = received.message;
@@ -174,7 +174,7 @@ Went receive_files(int socket, size_t count, std::vector<int>& files, Clock::tim
     files.resize(before + here);
     std::memcpy(files.data() + before, CMSG_DATA(c), here * sizeof(int));
   }
-  // Fewer: this process has too many open.
+  // Fewer arrived: this process has too many open files.
   return files.size() <= known + count ? Went::Well : Went::Gone;
 }
 
@@ -201,7 +201,7 @@ Went receive_message(int socket, Head& head, std::string& body, Clock::time_poin
   return went;
 }
 
-// In the abstract namespace: there is no file to be left behind.
+// In the abstract namespace: no file can be left behind.
 sockaddr_un address_of(const std::string& name, socklen_t& length) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -214,7 +214,7 @@ sockaddr_un address_of(const std::string& name, socklen_t& length) {
   return address;
 }
 
-// The process at the other end, if it is the same user's; else 0.
+// The process at the other end, if it belongs to the same user; else 0.
 pid_t owner_of(int socket) {
   ucred other{};
   socklen_t length = sizeof other;
@@ -222,7 +222,7 @@ pid_t owner_of(int socket) {
                     other.uid == ::geteuid();
   return ours ? other.pid : 0;
 }
-// By a signal or a debugger.
+// Whether a signal or a debugger has stopped the process.
 bool is_stopped(pid_t process) {
   std::ifstream file(fmt::format("/proc/{}/stat", process));
   std::string text;
@@ -232,7 +232,7 @@ bool is_stopped(pid_t process) {
          (text[name_end + 2] == 'T' || text[name_end + 2] == 't');
 }
 
-// Until a message comes from the process; not long if it has been stopped.
+// Waits for a message from the process; not for long if the process has been stopped.
 Went await_message(int socket, pid_t process, Clock::time_point end) {
   constexpr std::chrono::milliseconds kLook{500};
   constexpr std::chrono::seconds kLongest{8};
@@ -248,7 +248,7 @@ Went await_message(int socket, pid_t process, Clock::time_point end) {
   return Went::Well;
 }
 
-// `first` and `second`: processes, 0 where it isn't known.
+// `first` and `second`: process ids, 0 if unknown.
 std::string two_of(int rank, pid_t first, pid_t second) {
   const std::string pids =
       first == 0 || second == 0 ? "" : fmt::format(" (processes {} and {})", first, second);
@@ -263,7 +263,7 @@ std::string seconds_text(uint64_t timeout_ms) {
                                 : fmt::format("{} ms", timeout_ms);
 }
 
-// What mpirun, torchrun and the like tell the processes that they start.
+// Variables that mpirun, torchrun and the like set for the processes that they start.
 struct Launcher {
   const char *rank, *size, *local_rank, *local_size;
 };
@@ -282,7 +282,7 @@ std::optional<std::string> value_of(const char* variable) {
   return text ? std::optional<std::string>(text) : std::nullopt;
 }
 
-// A whole number from 0 on that a variable has to be; nothing if it isn't set.
+// The value of a variable that must be a whole number from 0 on; nothing if it isn't set.
 std::optional<int> number_of(const char* variable, Status& status) {
   const auto text = value_of(variable);
   if (!text) return std::nullopt;
@@ -296,7 +296,8 @@ std::optional<int> number_of(const char* variable, Status& status) {
   return std::nullopt;
 }
 
-// Where this process is, by what a launcher set; nothing, and no failure, if it set neither.
+// This process's place according to a launcher; nothing, without a failure, if the launcher set
+// neither variable.
 std::optional<GroupPlace> place_of(const Launcher& l, Status& status) {
   const auto rank = number_of(l.rank, status), size = number_of(l.size, status),
              local_rank = number_of(l.local_rank, status),
@@ -342,7 +343,7 @@ std::vector<std::string> group_variables() {
 std::optional<GroupPlace> group_from_environment(Status& status) {
   std::optional<GroupPlace> place;
   Status first;
-  // One launcher may have started another: the first that says all counts.
+  // One launcher may have started another: the first that sets all variables counts.
   for (const Launcher& l : kLaunchers) {
     Status wrong;
     place = place_of(l, wrong);
@@ -400,8 +401,8 @@ Status Group::take_seat(uint64_t timeout_ms) {
       address_of(fmt::format("{} rank {}", place_.name, place_.rank), length);
   seat_ = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (seat_ < 0) return fail(fmt::format("no socket: {}", std::strerror(errno)));
-  // Who has the seat answers a knock while its group meets. Behind that it doesn't, and may be the
-  // end of a run whose name this one has again.
+  // The process that has the seat answers a knock while its group meets. Later it doesn't answer,
+  // and may be the end of an earlier run with the same name.
   const auto end = Clock::now() + std::chrono::milliseconds(std::min(timeout_ms, kSeatMs));
   pid_t owner = 0;
   while (true) {
@@ -442,7 +443,7 @@ Status Group::check_seat() const {
   if (::poll(&knock, 1, 0) <= 0) return {};
   const Socket other(::accept4(seat_, nullptr, nullptr, SOCK_CLOEXEC));
   const pid_t process = owner_of(other.file);
-  if (process == 0) return {};  // another user's is none of ours
+  if (process == 0) return {};  // another user's process
   const char answer = 1;
   static_cast<void>(send_all(other.file, &answer, 1, Clock::now()));
   return Status::failure(two_of(place_.rank, ::getpid(), process));
@@ -465,7 +466,7 @@ Status Group::listen(const Settings& told, uint64_t timeout_ms) {
   std::vector<Settings> all(static_cast<size_t>(place_.size));
   all[0] = told;
   std::string wrong;
-  // Once something is wrong, those that come a little later hear it, too.
+  // After an error, processes that come a little later are told as well.
   auto until = end;
   const auto found_wrong = [&](const std::string& why) {
     if (!wrong.empty()) return;
@@ -564,7 +565,7 @@ Status Group::meet() {
 
 Status Group::agree(const Status& mine) {
   std::vector<std::string> all, said;
-  // A failure begins with a sign that nothing else has.
+  // A failure begins with a character that nothing else begins with.
   MACO_TRY(exchange(mine.ok ? "" : "!" + mine.message, all, kPatienceMs, Call::Agree));
   const auto failed = static_cast<size_t>(
       std::count_if(all.begin(), all.end(), [](const std::string& s) { return !s.empty(); }));
@@ -594,7 +595,7 @@ Status Group::exchange_files(int mine, std::vector<int>& all) {
 Status Group::exchange(Call call, const std::string& mine, int file, std::vector<std::string>& all,
                        std::vector<int>* files, uint64_t patience_ms) {
   if (!broken_.empty()) return Status::failure(broken_);
-  // Who is late is found by rank 0, which tells the others.
+  // Rank 0 finds out who is late, and tells the others.
   if (place_.rank != 0) patience_ms += kGraceMs;
   const auto end = Clock::now() + std::chrono::milliseconds(patience_ms);
   const auto lost = [&](int rank, Went went) {
@@ -610,7 +611,7 @@ Status Group::exchange(Call call, const std::string& mine, int file, std::vector
     head.call = call;
     std::string body;
     Went went = Went::Well;
-    // The answer may be there already: that somebody is gone.
+    // Rank 0's answer may be there already: that some process is gone.
     static_cast<void>(
         send_message(sockets_[0], head, mine, end, files ? std::vector{file} : std::vector<int>()));
     went = await_message(sockets_[0], processes_[0], end);
@@ -638,7 +639,7 @@ Status Group::exchange(Call call, const std::string& mine, int file, std::vector
   if (files) files->push_back(::fcntl(file, F_DUPFD_CLOEXEC, 0));
   for (int r = 1; r < place_.size; ++r) {
     Head head;
-    // Whoever else ends meanwhile is found in turn.
+    // Other processes that end meanwhile are found in turn.
     const auto at = static_cast<size_t>(r);
     Went went = await_message(sockets_[at], processes_[at], end);
     if (went == Went::Well) went = receive_message(sockets_[at], head, all[at], end, files);

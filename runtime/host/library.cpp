@@ -11,7 +11,7 @@ namespace maco::runtime {
 
 namespace {
 
-// Whether the loader could find what it says that it can't load.
+// Whether the file exists that the loader says it can't load.
 bool is_there(const std::string& candidate, const std::string& said) {
   std::error_code error;
   if (candidate.find('/') != candidate.npos)
@@ -59,7 +59,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The library under its names, and under longer ones, newest first.
+// Adds the library under its names, and under longer names, newest first.
 void add_folder(const LibraryPlaces& places, const fs::path& folder,
                 std::vector<std::string>& out) {
   std::error_code error;

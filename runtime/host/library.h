@@ -1,4 +1,4 @@
-// Shared libraries that are opened when they are needed, so that the programs start without them.
+// Shared libraries that are opened when needed, so that programs start without them.
 #pragma once
 
 #include <string>
@@ -11,12 +11,12 @@ class Library {
  public:
   Library() = default;
   /// Opens the first of `candidates` (names for the loader, or paths) that opens and has the
-  /// function `probe`. Where there is none, why() says what is wrong with the first that is there.
+  /// function `probe`. If there is none, why() says what is wrong with the first existing one.
   static Library open(const std::vector<std::string>& candidates, const char* probe);
   explicit operator bool() const { return handle_ != nullptr; }
   /// The address of a function, or nullptr.
   void* symbol(const char* name) const;
-  /// The same, into `function`. False if the library hasn't it.
+  /// The same, into `function`. Returns false if the library lacks it.
   template <class F>
   bool bind(F*& function, const char* name) const {
     function = reinterpret_cast<F*>(symbol(name));
@@ -33,7 +33,7 @@ class Library {
   std::string path_, why_;
 };
 
-/// What a variable of the environment says; empty if it isn't set.
+/// The value of an environment variable; empty if it isn't set.
 std::string environment(const char* name);
 
 /// Where a library of CUDA's may be.
@@ -42,12 +42,12 @@ struct LibraryPlaces {
   std::vector<const char*> names = {};     // "libnvrtc.so.13": first choice first
   std::vector<const char*> packages = {};  // folders among Python's packages: "nvidia/cu13/lib"
 };
-/// What the variable says; empty if it isn't set.
+/// The value of the variable; empty if it isn't set.
 std::string chosen_place(const LibraryPlaces& places);
-/// For Library::open. With the variable set what it says, else the names for the loader, then files
-/// under these or longer names ("libnvrtc.so.12.4.127") in $CUDA_HOME, $CUDA_PATH, /usr/local/cuda
-/// and Python's packages: of a .venv in this folder or one above, or above the program, of
-/// $VIRTUAL_ENV, of the first python3 in $PATH.
+/// Candidates for Library::open. If the variable is set, its value; else the names for the loader,
+/// then files under these or longer names ("libnvrtc.so.12.4.127") in $CUDA_HOME, $CUDA_PATH,
+/// /usr/local/cuda and Python's packages: those of a .venv in this folder or one above, or above
+/// the program, of $VIRTUAL_ENV, and of the first python3 in $PATH.
 std::vector<std::string> candidates_of(const LibraryPlaces& places);
 
 }  // namespace maco::runtime

@@ -16,6 +16,8 @@ namespace maco::runtime {
 
 namespace {
 
+using ir::CollectiveKind;
+
 // ncclDataType_t, ncclRedOp_t
 int type_of(ir::DType type) {
   switch (type) {
@@ -30,8 +32,14 @@ int type_of(ir::DType type) {
   return 7;
 }
 constexpr int kSum = 0, kUint32 = 3;
-int reduction_of(const std::string& word) {
-  return word == "max" ? 2 : word == "min" ? 3 : word == "avg" ? 4 : kSum;
+int reduction_of(ir::Reduction how) {
+  switch (how) {
+    case ir::Reduction::Sum: return kSum;
+    case ir::Reduction::Max: return 2;
+    case ir::Reduction::Min: return 3;
+    case ir::Reduction::Avg: return 4;
+  }
+  return kSum;
 }
 
 void* pointer(cuda::DevicePtr address) {
@@ -142,7 +150,7 @@ NcclRank::NcclRank(const cuda::Driver& driver, const Nccl& nccl, const ir::Manif
     : driver_(driver), nccl_(nccl), manifest_(manifest), rank_(rank) {}
 
 NcclRank::~NcclRank() {
-  // What hasn't ended never will.
+  // What hasn't ended by now never will.
   if (communicator_ && driver_.stream_query(stream_) != cuda::kSuccess) communicator_->abort();
   communicator_.reset();
   for (cuda::Stream stream : {stream_, side_})
@@ -190,26 +198,26 @@ Status NcclRank::meet() {
                "let ranks meet");
 }
 
-// Behind it a rank knows that all have handed over: what goes one way ends with a word that all add
-// up, and so does what has no elements.
+// After a collective a rank knows that all have handed over. So a collective whose data goes one
+// way ends with a word that all add up, and so does one without elements.
 Status NcclRank::collective(const ir::ManifestHanded& h, cuda::DevicePtr x, cuda::DevicePtr y,
                             size_t elements) {
   const Nccl::Api& api = nccl_.api();
   const int type = type_of(h.dtype), world = static_cast<int>(manifest_.world);
   const size_t bytes = elements * static_cast<size_t>(ir::size_of(h.dtype));
-  const std::string what = fmt::format("run {} '{}'", h.kind, h.op);
+  const std::string what = fmt::format("run {} '{}'", name(h.kind), h.op);
   if (elements == 0) return meet();
-  if (h.kind == "allreduce")
+  if (h.kind == CollectiveKind::AllReduce)
     return check(api.all_reduce(pointer(x), pointer(y), elements, type, reduction_of(h.reduce),
                                 comm(), stream_),
                  what);
-  if (h.kind == "reduce_scatter")
+  if (h.kind == CollectiveKind::ReduceScatter)
     return check(api.reduce_scatter(pointer(x), pointer(y), elements, type, reduction_of(h.reduce),
                                     comm(), stream_),
                  what);
-  if (h.kind == "allgather")
+  if (h.kind == CollectiveKind::AllGather)
     return check(api.all_gather(pointer(x), pointer(y), elements, type, comm(), stream_), what);
-  if (h.kind == "broadcast") {
+  if (h.kind == CollectiveKind::Broadcast) {
     MACO_TRY(check(api.broadcast(pointer(x), pointer(y), elements, type, static_cast<int>(h.peer),
                                  comm(), stream_),
                    what));
@@ -217,7 +225,7 @@ Status NcclRank::collective(const ir::ManifestHanded& h, cuda::DevicePtr x, cuda
   }
   MACO_TRY(check(api.group_start(), what));
   int result = 0;
-  if (h.kind == "ring_shift") {
+  if (h.kind == CollectiveKind::RingShift) {
     const auto by = static_cast<int>(((h.peer % world) + world) % world);
     result = api.send(pointer(x), elements, type, (rank_ + by) % world, comm(), stream_);
     if (result == 0)
@@ -232,7 +240,7 @@ Status NcclRank::collective(const ir::ManifestHanded& h, cuda::DevicePtr x, cuda
   }
   const int ended = api.group_end();
   MACO_TRY(check(result != 0 ? result : ended, what));
-  return h.kind == "ring_shift" ? meet() : Status{};
+  return h.kind == CollectiveKind::RingShift ? meet() : Status{};
 }
 
 Status NcclRank::enqueue(const cuda::DevicePtr* tensors, cuda::DevicePtr arena,

@@ -1,8 +1,9 @@
 // NCCL, opened at run time, and what a rank hands over to it.
 //
-// A kernel and the library meet in two words a collective (runtime/device/abi.cuh, Handed): the
-// rank's side stream waits until the kernel has raised `ready`, lowers it, runs the collective and
-// raises `done`, for which the kernel waits. The library runs on SMs that the kernel leaves free.
+// A kernel and the library meet in two words for each collective (runtime/device/abi.cuh, Handed).
+// The rank's side stream waits until the kernel has raised `ready`, lowers it, runs the collective
+// and raises `done`, for which the kernel waits. The library runs on SMs that the kernel leaves
+// free.
 #pragma once
 
 #include <array>
@@ -21,15 +22,15 @@ class Nccl {
  public:
   struct Api;
   using Id = std::array<char, 128>;
-  /// Opens NCCL: with $MACO_NCCL set (a file, or a folder that has it) only from there; else under
-  /// its usual name, or from a Python package. Null with the reason where there is none.
+  /// Opens NCCL. If $MACO_NCCL is set (a file, or its folder), only from there; else under its
+  /// usual name, or from a Python package. Returns null with the reason if there is none.
   static std::shared_ptr<const Nccl> load(Status& status);
   ~Nccl();
   const Api& api() const { return *api_; }
   /// "2.28.9"; and the file.
   const std::string& version() const { return version_; }
   const std::string& path() const;
-  /// What all ranks begin with: of a group rank 0 makes it and tells the others.
+  /// The id with which all ranks begin. In a group rank 0 makes it and tells the others.
   Status make_id(Group* group, Id& id) const;
 
  private:
@@ -38,23 +39,24 @@ class Nccl {
   std::string version_;
 };
 
-/// A rank's end of a communicator, which sessions of this process share that run the same ranks.
+/// A rank's end of a communicator. Sessions of this process that run the same ranks share it.
 class Communicator {
  public:
-  /// All ranks call it at once, with one id, each on a thread of its own, its context current. Null
-  /// with the reason.
+  /// All ranks call this at once, with one id, each on a thread of its own with its context
+  /// current. Returns null with the reason if it fails.
   static std::shared_ptr<Communicator> join(std::shared_ptr<const Nccl> nccl, const Nccl::Id& id,
                                             int rank, int ranks, int sms, Status& status);
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
-  /// As NCCL takes it; null from the moment that a session has given up what hasn't ended.
+  /// The handle for NCCL's functions; null once a session has given up unfinished work.
   void* handle() const { return comm_; }
   void abort();
   /// The same on all ranks.
   const Nccl::Id& id() const { return id_; }
 
-  /// What sessions that have the same `key` share: null if there is none, or it was given up.
+  /// The communicator that sessions with the same `key` share; null if there is none, or it was
+  /// given up.
   static std::shared_ptr<Communicator> find(const std::string& key);
   static void keep(const std::string& key, const std::shared_ptr<Communicator>& one);
 
@@ -66,8 +68,8 @@ class Communicator {
   void* comm_ = nullptr;
 };
 
-/// A rank's end: its communicator and its side stream. The rank's context is current whenever it is
-/// called, on one thread at a time.
+/// A rank's end: its communicator and its side stream. The rank's context is current in all calls,
+/// which are made on one thread at a time.
 class NcclRank {
  public:
   NcclRank(const cuda::Driver& driver, const Nccl& nccl, const ir::Manifest& manifest, int rank);
@@ -76,18 +78,19 @@ class NcclRank {
   NcclRank(const NcclRank&) = delete;
   NcclRank& operator=(const NcclRank&) = delete;
 
-  /// Gets what the rank needs. On all ranks before any joins: who joins waits for all others.
+  /// Allocates what the rank needs. Called on all ranks before any joins, as a joining rank waits
+  /// for all others.
   Status prepare();
-  /// All ranks call it at once, each on a thread of its own: has the library connect them for all
-  /// that the kernel hands over, which would wait for the kernel later.
+  /// All ranks call this at once, each on a thread of its own. Makes the library connect them for
+  /// everything that the kernel hands over; later, connecting would wait for the kernel.
   Status connect(std::shared_ptr<Communicator> communicator);
-  /// The words, one Handed a collective: Launch::handed.
+  /// The words, one Handed for each collective: Launch::handed.
   cuda::DevicePtr words() const { return words_; }
-  /// Puts the collectives of a launch on the side stream. `tensors` and `arena`: where operands and
-  /// results live; `values`: Launch::values.
+  /// Puts a launch's collectives on the side stream. `tensors` and `arena`: the addresses of
+  /// operands and results; `values`: Launch::values.
   Status enqueue(const cuda::DevicePtr* tensors, cuda::DevicePtr arena, const int32_t* values);
-  /// After a launch that failed, on all ranks at once: lets the collectives that nobody waits for
-  /// any more run to their end, and lowers all words. A failure if that takes too long.
+  /// After a launch that failed, on all ranks at once: lets the collectives for which nobody waits
+  /// any more end, and lowers all words. Fails if that takes too long.
   Status drain();
 
  private:
@@ -103,8 +106,8 @@ class NcclRank {
   const int rank_;
   std::shared_ptr<Communicator> communicator_;
   cuda::Stream stream_ = nullptr, side_ = nullptr;
-  cuda::DevicePtr words_ = 0, word_ = 0;  // word_: two for meet
-  // An operand and a result, of at most so many bytes, of the first collectives.
+  cuda::DevicePtr words_ = 0, word_ = 0;  // word_: two words for meet
+  // An operand and a result, of at most most_ bytes, for the first collectives.
   cuda::DevicePtr first_ = 0;
   size_t most_ = 256;
 };

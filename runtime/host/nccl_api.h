@@ -9,7 +9,7 @@
 
 namespace maco::runtime {
 
-/// ncclConfig_t as it was in 2.18, which later versions take.
+/// ncclConfig_t as in 2.18, which later versions accept.
 struct NcclConfig {
   size_t size = sizeof(NcclConfig);
   unsigned magic = 0xcafebeef, version = 21800;
@@ -18,7 +18,7 @@ struct NcclConfig {
   int split_share = INT_MIN;
 };
 
-/// All but the strings return an ncclResult_t.
+/// All functions except those that return strings return an ncclResult_t.
 struct Nccl::Api {
   Library library;
   int (*version)(int*) = nullptr;
@@ -43,7 +43,7 @@ struct Nccl::Api {
   int (*peer_pointer)(void*, size_t, int peer, void**) = nullptr;
   int version_code = 0;  // 22809: 2.28.9
 
-  /// False if the library lacks any that 2.18 has.
+  /// Returns false if the library lacks a function of 2.18.
   bool bind_all() {
     library.bind(memory_allocate, "ncclMemAlloc");
     library.bind(memory_free, "ncclMemFree");

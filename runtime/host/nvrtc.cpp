@@ -45,7 +45,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The packages of PyPI: nvidia-cuda-nvrtc (13) and nvidia-cuda-nvrtc-cu12.
+// The packages on PyPI: nvidia-cuda-nvrtc (13) and nvidia-cuda-nvrtc-cu12.
 const LibraryPlaces& places_of_nvrtc() {
   static const LibraryPlaces places = {.variable = "MACO_NVRTC",
                                        .names = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"},
@@ -53,8 +53,8 @@ const LibraryPlaces& places_of_nvrtc() {
   return places;
 }
 
-// NVRTC opens its built-ins by bare name, which fails where its folder is in no loader path; once
-// open, they are found.
+// NVRTC opens its built-ins by a bare name, which fails if their folder is in no loader path. Once
+// they are open, NVRTC finds them.
 void open_builtins(const fs::path& library) {
   std::error_code error;
   for (fs::directory_iterator it(library.parent_path(), error), end; !error && it != end;
@@ -63,7 +63,7 @@ void open_builtins(const fs::path& library) {
       dlopen(it->path().c_str(), RTLD_LAZY | RTLD_LOCAL);
 }
 
-// Where CUDA's own headers are: beside this NVRTC, or where a toolkit says or usually is.
+// The folders of CUDA's own headers: beside this NVRTC, or where a toolkit says or usually is.
 std::vector<std::string> header_options(const std::string& library) {
   std::vector<fs::path> roots;
   std::error_code error;
@@ -139,12 +139,12 @@ Status Nvrtc::compile(const std::string& source, const std::string& arch,
   const std::string architecture = "--gpu-architecture=" + arch;
   std::vector<const char*> arguments = {architecture.c_str()};
   for (const std::string& option : options) arguments.push_back(option.c_str());
-  // Of users' kernels: functions and lambdas that don't say where they run are the device's, as far
-  // as nvcc takes them for it, and MACO's own constants that go unused aren't worth a word.
+  // For users' kernels: functions and lambdas that don't say where they run are device code, as
+  // nvcc treats them, and unused constants of MACO's give no warnings.
   if (source.find("\nnamespace cuda_units {") != std::string::npos)
     for (const char* option : {"--device-as-default-execution-space", "--diag-suppress=177"})
       arguments.push_back(option);
-  // Only kernels of users include any.
+  // Only users' kernels include headers.
   const bool includes = source.find("\n#include <") != std::string::npos;
   const std::vector<std::string> headers =
       includes ? header_options(path_) : std::vector<std::string>();
@@ -169,7 +169,7 @@ Status Nvrtc::compile(const std::string& source, const std::string& arch,
   image.resize(size);
   if (auto r = (ptx ? api.ptx : api.cubin)(program, image.data()); r != 0)
     return failed("give the code", r);
-  // PTX comes with its null character, which ptxas refuses in a file.
+  // PTX ends in a null character, which ptxas refuses in a file.
   if (ptx) image.resize(std::min(image.find('\0'), image.size()));
   return {};
 }

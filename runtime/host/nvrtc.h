@@ -12,17 +12,17 @@ namespace maco::runtime {
 
 class Nvrtc {
  public:
-  /// Opens NVRTC. With $MACO_NVRTC set (a file, or a folder that has it) only from there; else from
-  /// the loader's path, $CUDA_HOME, /usr/local/cuda, and the Python packages of a .venv above the
-  /// working directory or the program, of $VIRTUAL_ENV and of the python3 in $PATH. Null with a
-  /// one-line reason in `status` if there is none.
+  /// Opens NVRTC. If $MACO_NVRTC is set (a file, or its folder), only from there; else from the
+  /// loader's path, $CUDA_HOME, /usr/local/cuda, and the Python packages of a .venv above the
+  /// working directory or the program, of $VIRTUAL_ENV and of the python3 in $PATH. Returns null,
+  /// with a one-line reason in `status`, if there is none.
   static std::unique_ptr<Nvrtc> load(Status& status);
   ~Nvrtc();
 
   /// (13, 0)
   std::pair<int, int> version() const { return version_; }
   const std::string& path() const { return path_; }
-  /// Compiles for `arch`: "sm_90a" gives a cubin, "compute_90" gives PTX. `log` has the compiler's
+  /// Compiles for `arch`: "sm_90a" gives a cubin, "compute_90" gives PTX. `log` gets the compiler's
   /// warnings or errors.
   Status compile(const std::string& source, const std::string& arch,
                  const std::vector<std::string>& options, std::string& image,

@@ -19,7 +19,7 @@ std::string other_values(size_t rank, int than) {
 }  // namespace
 
 void EnqueuedValues::add(const LaunchValues& values, const LaunchAddresses& addresses) {
-  // FNV-1a, whose offset and prime these are.
+  // The offset and prime of FNV-1a.
   if (launches_++ == 0) hash_ = 14695981039346656037u;
   const auto mix = [this](const void* bytes, size_t count) {
     for (size_t i = 0; i < count; ++i)
@@ -63,7 +63,7 @@ Status exchange_outcomes(Group& group, const Outcome& mine, const LaunchValues& 
     all[r] = {numbers.report, numbers.us, numbers.numbered != 0, numbers.left, ""};
     const std::string rest = messages[r].substr(kNumbers);
     const size_t end = std::min(rest.find('\0'), rest.size());
-    // Compared with rank 0's, so that all say the same.
+    // Compared with rank 0's, so that all processes say the same.
     if (r == 0) first = rest.substr(0, end);
     if (rest.substr(0, end) != first) add(other_values(r, 0));
     if (end + 1 >= rest.size()) continue;
@@ -79,7 +79,7 @@ Status agree_on_values(Group& group, const LaunchValues& values, const Status& m
   MACO_TRY(group.agree(mine));
   const std::string given = text_of(values);
   MACO_TRY(group.exchange(given, all, Group::kPatienceMs, Group::Call::Values));
-  // Compared with rank 0's, so that all say the same.
+  // Compared with rank 0's, so that all processes say the same.
   for (size_t r = 1; r < all.size(); ++r)
     if (all[r] != all[0]) return Status::failure(other_values(r, 0));
   return {};

@@ -1,4 +1,4 @@
-// What a launch came to on a rank, as processes that run a rank each tell one another.
+// A launch's outcome on a rank, which processes with a rank each tell one another.
 #pragma once
 
 #include <cstdint>
@@ -12,20 +12,21 @@
 namespace maco::runtime {
 
 struct Outcome {
-  Report report{};  // the rank's, cause_of its CTAs'
+  Report report{};  // the rank's: cause_of its CTAs' reports
   double us = 0;    // how long the launch took
   /// Whether launches are numbered in the rank's memory, and how many are left there.
   bool numbered = false;
   uint32_t left = 0;
-  std::string story;  // what went wrong besides
+  std::string story;  // what else went wrong
 };
 
-/// The values of launches that run without their processes' waiting for each other, in short.
+/// A digest of the values of launches that run without their processes waiting for each other.
 class EnqueuedValues {
  public:
-  /// Those of one more launch; of what lies in memory the names.
+  /// Adds the values of one more launch; for values in memory their names.
   void add(const LaunchValues& values, const LaunchAddresses& addresses);
-  /// Equal if those of all launches were, almost certainly otherwise not. Empty if there were none.
+  /// Equal if the values of all launches were equal, and almost certainly different otherwise.
+  /// Empty if there were none.
   LaunchValues all() const;
 
  private:
@@ -33,13 +34,13 @@ class EnqueuedValues {
   uint64_t hash_ = 0;
 };
 
-/// all[r] is rank r's, and `story` what went wrong besides reports, on all ranks; `values`, of the
-/// launch, must be the same everywhere.
+/// all[r] is rank r's outcome, and `story` what went wrong besides reports, on all ranks. The
+/// launch's `values` must be the same everywhere.
 Status exchange_outcomes(Group& group, const Outcome& mine, const LaunchValues& values,
                          uint64_t patience_ms, std::vector<Outcome>& all, std::string& story);
 
-/// A failure if a rank is to be launched with other values than the others, or has failed (`mine`)
-/// before that.
+/// Fails if a rank is to be launched with other values than the other ranks, or has already failed
+/// (`mine`).
 Status agree_on_values(Group& group, const LaunchValues& values, const Status& mine);
 
 }  // namespace maco::runtime

@@ -22,7 +22,7 @@ class Clock {
         begin_clock_(s.begin_clock),
         ns_per_tick_(static_cast<double>(s.end_ns - s.begin_ns) /
                      static_cast<double>(s.end_clock - s.begin_clock)) {}
-  // Of a moment, which may lie before the first stamp: loaders begin by themselves.
+  // The time of a moment, which may lie before the first stamp: loaders begin by themselves.
   int64_t ns_at(u64 clock) const {
     return begin_ns_ + ns(static_cast<double>(static_cast<int64_t>(clock - begin_clock_)));
   }
@@ -41,7 +41,7 @@ TaskTimes times_of(const TaskStamps& s, const Clock& clock) {
   t.computed = clock.ns_at(s.begun + s.computed);
   t.stored = clock.ns_at(s.begun + s.stored);
   t.signalled = clock.ns_at(s.begun + s.signalled);
-  // Sums of rounded numbers may be more than the whole.
+  // Sums of rounded numbers may exceed the whole.
   t.page_wait = std::min(clock.ns(s.page_wait), t.computed - t.waited);
   t.packet_wait = std::min(clock.ns(s.packet_wait), t.computed - t.waited - t.page_wait);
   if (s.filled == 0) {
@@ -54,7 +54,7 @@ TaskTimes times_of(const TaskStamps& s, const Clock& clock) {
   return t;
 }
 
-// A vector as its length and bytes, behind each other.
+// A vector as its length and its bytes.
 template <class T>
 void put(std::string& text, const std::vector<T>& items) {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -62,7 +62,7 @@ void put(std::string& text, const std::vector<T>& items) {
   text.append(reinterpret_cast<const char*>(&count), sizeof count);
   if (count > 0) text.append(reinterpret_cast<const char*>(items.data()), count * sizeof(T));
 }
-// False if the text is too short.
+// Returns false if the text is too short.
 template <class T>
 bool take(std::string_view& text, std::vector<T>& items) {
   uint64_t count = 0;
@@ -84,7 +84,7 @@ Status gather_stamps(Group& group, const std::string& clock, const RankStamps& m
   put(text, std::vector<char>(clock.begin(), clock.end()));
   put(text, mine.ctas);
   put(text, mine.tasks);
-  // In pieces, since messages are small: those of all ranks come together.
+  // In pieces, since messages are small: each exchange carries those of all ranks.
   constexpr size_t kAtOnce = size_t{32} << 20;
   const size_t piece = kAtOnce / static_cast<size_t>(group.size());
   std::vector<std::string> lengths, texts(static_cast<size_t>(group.size())), pieces;

@@ -1,4 +1,4 @@
-// One host thread a rank.
+// One host thread for each rank.
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,7 @@ namespace maco::runtime {
 class RankThreads {
  public:
   explicit RankThreads(int ranks);
-  /// A failure if the system gave fewer threads than ranks; run nothing then.
+  /// A failure if the system gave fewer threads than ranks; then don't run anything.
   const Status& status() const { return status_; }
   /// Waits for the step in progress.
   ~RankThreads();
@@ -25,12 +25,13 @@ class RankThreads {
   RankThreads& operator=(const RankThreads&) = delete;
 
   /// Runs step(rank) on every rank's thread and waits for all; while it waits, calls `tick` every
-  /// `period`. Gives each rank's status. `step` must end on every rank whatever happens on others.
+  /// `period`. Returns each rank's status. `step` must end on every rank whatever happens on
+  /// others.
   std::vector<Status> run(const std::function<Status(int)>& step,
                           const std::function<void()>& tick = {},
                           std::chrono::milliseconds period = std::chrono::milliseconds(250));
-  /// Called inside a step, by all ranks, whether or not one of them has failed: returns when all
-  /// have called it.
+  /// Called inside a step by all ranks, even if one of them has failed: returns when all have
+  /// called it.
   void meet();
 
  private:
@@ -49,7 +50,7 @@ class RankThreads {
   std::vector<std::thread> threads_;
 };
 
-/// Ok, or the failures of all ranks: one line each, a common one once.
+/// Ok, or the failures of all ranks: one line each, a common failure only once.
 Status all_of(const std::vector<Status>& statuses);
 
 }  // namespace maco::runtime

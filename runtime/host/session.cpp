@@ -1,4 +1,4 @@
-// session.cpp: what sessions on all devices share: the values of a launch, and the report of one
+// session.cpp: what sessions on all devices share: a launch's values, and the report of a launch
 // that stopped.
 #include "runtime/host/session.h"
 
@@ -19,7 +19,7 @@ namespace {
 using ir::Manifest;
 using ir::ManifestRange;
 
-// Dim or scalar `i`, in the order of both; nullptr: there is none.
+// Dim or scalar `i`, counted over both; nullptr if there is none.
 const ManifestRange* variable_at(const Manifest& m, size_t i) {
   if (i < m.dims.size()) return &m.dims[i];
   i -= m.dims.size();
@@ -35,7 +35,7 @@ std::string out_of_range(const Manifest& m, size_t variable, int64_t value) {
                      v.name, value, v.lo, v.hi);
 }
 
-// "" if the kernel takes it.
+// Why the kernel doesn't accept the value; "" if it does.
 std::string wrong_value(const ir::ManifestValue& v, int64_t value) {
   if (value < v.lo || value > v.hi)
     return fmt::format("'{}' is {}, but the kernel was compiled for {} to {}", v.expr.str(), value,
@@ -64,7 +64,8 @@ std::string event(const std::vector<ir::ManifestEvents>& names, const char* kind
               : fmt::format("{} event {}", kind, id);
 }
 
-// The op whose task `r` is about. Packets of peers travel within it, those of its own rank to it.
+// The op of the task in `r`. Packets from peers travel within it, packets of its own rank come to
+// it.
 std::string op(const Manifest& m, const Report& r) {
   return r.call < m.calls.size() ? fmt::format("'{}'", m.calls[r.call].op)
                                  : fmt::format("call {}", r.call);
@@ -91,8 +92,9 @@ std::string awaited(const Manifest& m, int rank, const Report& r) {
   }
 }
 
-// Could `a` be the cause of `b`? It is if it comes first: of an earlier launch (their numbers
-// wrap), or of an earlier task of the Program, where calls and their tiles are numbered in order.
+// Whether `a` could be the cause of `b`. It can if it comes first: in an earlier launch (their
+// numbers wrap), or in an earlier task of the Program, which numbers calls and their tiles in
+// order.
 bool explains(const Report& a, const Report& b) {
   const auto rank = [](const Report& r) {
     if (r.state != 2) return r.state == 0 ? 3 : 2;
@@ -145,7 +147,7 @@ Status check_group(const Group& group, const ir::Manifest& m, const SessionOptio
 
 namespace {
 
-// Where a tensor of a rank here lives in a launch with these places.
+// A tensor's address, on a rank of this process, in a launch with these places.
 const void* address_in(const Session& session, TensorPlaces places, int rank, size_t tensor) {
   for (const TensorPlace& place : places)
     if (place.tensor == tensor) return place.at[static_cast<size_t>(rank - session.here().first)];
@@ -352,7 +354,7 @@ std::string explain_report(const Manifest& m, int rank, const Report& r, uint64_
 
 namespace {
 
-// Causes come first.
+// The ranks with reports, causes first.
 std::vector<size_t> by_cause(std::span<const Report> reports) {
   std::vector<size_t> ranks(reports.size());
   std::iota(ranks.begin(), ranks.end(), size_t{0});
@@ -388,7 +390,7 @@ std::string explain_reports(const Manifest& m, std::span<const Report> reports,
   return out;
 }
 
-// Slots are reset to a flag that is 2^31 from those of the next launch.
+// Slots are reset to a flag at a distance of 2^31 from the next launch's flags.
 int64_t launches_between_resets(const ir::Manifest& manifest) {
   return (int64_t{1} << 31) / manifest.packet_uses - 1;
 }

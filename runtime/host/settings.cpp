@@ -19,7 +19,7 @@ std::string short_hash(const std::string& text) { return ir::text_hash(text).sub
 void put(std::string& out, const std::string& text) {
   out += fmt::format("{} {}\n", text.size(), text);
 }
-// What put wrote, from `at` on.
+// Reads what put wrote, from `at` on.
 bool take(const std::string& from, size_t& at, std::string& text) {
   size_t bytes = 0;
   const char* end = from.data() + from.size();
@@ -84,7 +84,7 @@ std::string differences(const std::vector<Settings>& told) {
   std::string text;
   for (const Setting* s : all) {
     if (s->follows && !text.empty()) continue;
-    std::vector<std::pair<std::string, std::vector<int>>> values;  // with the ranks that have them
+    std::vector<std::pair<std::string, std::vector<int>>> values;  // with the ranks that have each
     for (size_t r = 0; r < told.size(); ++r) {
       const auto own = std::find_if(told[r].begin(), told[r].end(),
                                     [&](const Setting& t) { return t.name == s->name; });

@@ -1,4 +1,4 @@
-// Symmetric memory: of the same size on every rank, and reachable by the kernels of all.
+// Symmetric memory: of the same size on every rank, and reachable by all ranks' kernels.
 #pragma once
 
 #include <memory>
@@ -16,11 +16,11 @@ namespace maco::runtime {
 struct SymmetricLayout {
   size_t events = 0;   // offset of peer_events x world words
   size_t control = 0;  // offset of Control, a multiple of 256
-  size_t bytes = 0;    // of the whole
+  size_t bytes = 0;    // of all of it
 };
 SymmetricLayout symmetric_layout(const ir::Manifest& manifest);
 
-/// The memory of all ranks; freed with the object, when no kernel uses it any more.
+/// The memory of all ranks, freed with the object. No kernel may use it then.
 class SymmetricMemory {
  public:
   virtual ~SymmetricMemory() = default;
@@ -35,21 +35,22 @@ struct SymmetricRank {
   cuda::Context context = nullptr;
 };
 
-/// What a provider is asked for.
+/// What a provider has to allocate.
 struct SymmetricRequest {
   const cuda::Driver& driver;
   std::span<const SymmetricRank> ranks;  // of this process, by rank
   size_t bytes = 0;                      // of each rank
-  Group* group = nullptr;                // the other processes, which ask at the same time; or none
+  Group* group = nullptr;                // the other processes, which ask at the same time; or null
 };
 
-/// A way to get such memory. Adding one: a file that defines it, and its line in symmetric.cpp.
+/// A way to get symmetric memory. To add one, write a file that defines it, and add its line in
+/// symmetric.cpp.
 struct SymmetricProvider {
   const char* name;
   const char* summary;
-  bool threads, processes;  // whether ranks may be threads of one process, and processes
-  /// Zeroed memory for all ranks, or null with the reason (which names the two GPUs that can't
-  /// reach each other, say). In a group it fails on all ranks or none.
+  bool threads, processes;  // whether ranks may be threads of one process; processes
+  /// Allocates zeroed memory for all ranks. Returns null with the reason if it fails (for example
+  /// the two GPUs that can't reach each other). In a group it fails on all ranks or on none.
   std::unique_ptr<SymmetricMemory> (*allocate)(const SymmetricRequest& request, Status& status);
 };
 
@@ -63,8 +64,8 @@ std::unique_ptr<SymmetricMemory> allocate_as(const SymmetricRequest& request, St
 }
 
 std::span<const SymmetricProvider* const> symmetric_providers();
-/// The one of that name, or for "" the first that serves ranks in one process, or in a group's;
-/// null with the reason.
+/// The provider of that name or, for "", the first that works in one process or in a group; null
+/// with the reason if there is none.
 const SymmetricProvider* find_symmetric_provider(const std::string& name, bool group,
                                                  Status& status);
 

@@ -1,6 +1,6 @@
-// symmetric_handles.cpp: a process a rank. Each makes its memory with a handle, gives the others a
-// file that stands for it over their sockets, and maps what they gave (CUDA's virtual memory
-// management). The memory goes with the last process that maps it.
+// symmetric_handles.cpp: one process for each rank. Each makes its memory with a handle, sends the
+// others a file that stands for it over their sockets, and maps the memory of the others (CUDA's
+// virtual memory management). The memory is freed with the last process that maps it.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -54,7 +54,7 @@ class Handles : public SymmetricMemory {
     return status;
   }
 
-  // The rank's own memory, zeroed, and a file that stands for it.
+  // Makes the rank's own memory, zeroed, and a file that stands for it.
   Status make(size_t bytes, int& file) {
     int files = 0;
     size_t unit = 0;
@@ -74,7 +74,7 @@ class Handles : public SymmetricMemory {
     Status status = check(driver_.memory_export(&file, handle, cuda::kHandleIsFile, 0),
                           "give its memory to other processes");
     if (status) status = map(group_.rank(), handle);
-    driver_.memory_release(handle);  // a mapping and a file keep it
+    driver_.memory_release(handle);  // a mapping and a file keep the memory
     MACO_TRY(status);
     const cuda::DevicePtr at = mapped_[static_cast<size_t>(group_.rank())];
     MACO_TRY(check(driver_.fill(at, 0, bytes_, nullptr), "clear symmetric memory"));

@@ -1,5 +1,5 @@
 // symmetric_nccl.cpp: memory of NCCL's, registered as a window, through which every rank reaches
-// that of all others.
+// the memory of all others.
 #include <fmt/format.h>
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 namespace maco::runtime {
 namespace {
 
-// What a window is on the device, as far as it is needed: public in 2.28's headers, from which
-// kernels take peers' addresses; later versions have a function for the host.
+// The needed part of a window's device structure: public in 2.28's headers, from which kernels take
+// peers' addresses. Later versions have a host function for that.
 struct WindowOnDevice {
   void* host;
   uint64_t base;  // of the first rank's memory
@@ -39,7 +39,7 @@ class NcclWindows : public SymmetricMemory {
     threads_.run([&](int i) {
       Rank& r = ranks_[static_cast<size_t>(i)];
       if (driver_.context_set(r.place.context) != cuda::kSuccess) return Status{};
-      // With a rank that is gone nothing can be done together.
+      // If a rank is gone, nothing can be done together.
       const bool alone = group_ && group_->broken();
       if (r.window && !alone) api.window_deregister(r.comm, r.window);
       if (r.comm) alone ? api.abort(r.comm) : api.destroy(r.comm);
@@ -56,7 +56,7 @@ class NcclWindows : public SymmetricMemory {
     Nccl::Id id;
     MACO_TRY(nccl_->make_id(group_, id));
     MACO_TRY(everywhere([&](Rank& r, int rank) {
-      NcclConfig config;  // nothing runs there, so that one SM will do
+      NcclConfig config;  // nothing runs there: one SM is enough
       return check(nccl_->api().init(&r.comm, world_, id, rank, &config), rank, "join the ranks");
     }));
     const auto take = [&](Rank& r, int rank) {
@@ -85,7 +85,7 @@ class NcclWindows : public SymmetricMemory {
   }
 
   Status agree(const Status& mine) const { return group_ ? group_->agree(mine) : mine; }
-  // A step of all ranks at once, in all processes.
+  // Runs a step of all ranks at once, in all processes.
   Status everywhere(const std::function<Status(Rank&, int)>& step) {
     const auto here = [&](int i) {
       Rank& r = ranks_[static_cast<size_t>(i)];
@@ -122,7 +122,7 @@ class NcclWindows : public SymmetricMemory {
       WindowOnDevice w{};
       MACO_TRY(driver_.check(driver_.to_host(&w, device(r.window), sizeof w, nullptr), "copy"));
       MACO_TRY(driver_.check(driver_.stream_synchronize(nullptr), "copy"));
-      // Ranks that reach each other count as one team; all have to.
+      // Ranks that reach each other form one team; all ranks must be in it.
       if (w.rank != rank || w.world_rank != rank || w.base == 0)
         return Status::failure(fmt::format("rank {}: NCCL could not {}", rank, what));
       for (int peer = 0; peer < world_; ++peer)

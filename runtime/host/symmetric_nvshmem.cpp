@@ -1,5 +1,5 @@
-// symmetric_nvshmem.cpp: NVSHMEM's symmetric heap, a process a rank, each on a GPU of its own. Only
-// the host's library is used: kernels reach peers' memory at the addresses that it gives.
+// symmetric_nvshmem.cpp: NVSHMEM's symmetric heap. Each rank has a process and a GPU of its own.
+// Only the host library is used: kernels reach peers' memory at the addresses that it gives.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -55,13 +55,13 @@ struct Api {
   }
 };
 
-// NVSHMEM runs once in a process, for one rank on one GPU, while there are sessions that use it: it
-// has to end before the GPU's context does. Calls that are made together take turns.
+// NVSHMEM runs once in a process, for one rank on one GPU, while sessions use it: it has to end
+// before the GPU's context does. Calls that all ranks make together are serialized.
 struct Begun {
   std::mutex turn;
   Api api;
   int sessions = 0;
-  bool failed = false;  // for good: it counts how often it has begun
+  bool failed = false;  // for good; NVSHMEM counts how often it has begun
   cuda::Device device = -1;
 };
 Begun& process() {
@@ -77,7 +77,7 @@ class Nvshmem : public SymmetricMemory {
     if (!counted_) return;
     Begun& p = process();
     const std::lock_guard lock(p.turn);
-    // All ranks free it together, or none; so they end.
+    // All ranks free it together, or none does; so all must end.
     std::vector<std::string> all;
     constexpr uint64_t kPatienceMs = 10000;
     const bool together = driver_.context_set(here_.context) == cuda::kSuccess &&

@@ -1,4 +1,4 @@
-// symmetric_p2p.cpp: all ranks in this process, each device's kernels reach the others' memory by
+// symmetric_p2p.cpp: all ranks in this process; each device's kernels reach the others' memory by
 // peer access. Addresses are the same on all devices (unified addressing).
 #include <fmt/format.h>
 

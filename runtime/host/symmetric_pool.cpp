@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kPiece = size_t{16} << 20, kUnit = size_t{64} << 10;
 
-// Bytes of a piece that nobody has: from, to.
+// The free bytes of a piece: from, to.
 using Ranges = std::map<size_t, size_t>;
 
 std::optional<size_t> first_fit(const Ranges& free, size_t bytes) {
@@ -46,7 +46,7 @@ class Piece {
     const std::lock_guard lock(mutex_);
     return free_;
   }
-  /// False: somebody has some of it.
+  /// Returns false if a part of it is taken.
   bool take(size_t begin, size_t bytes) {
     const std::lock_guard lock(mutex_);
     auto it = free_.upper_bound(begin);
@@ -93,7 +93,7 @@ class Part : public SymmetricMemory {
   const size_t begin_, bytes_;
 };
 
-// The pieces of this process, by who has them.
+// The pieces of this process, by the key of their users.
 class Pieces {
  public:
   std::vector<std::shared_ptr<Piece>> of(const std::string& key) {
@@ -113,7 +113,7 @@ class Pieces {
     const std::lock_guard lock(mutex_);
     return fmt::format("{}.{}", ::getpid(), ++made_);
   }
-  /// Pieces outlive the session that made them: its driver isn't theirs.
+  /// Pieces outlive the session that made them, and so need a driver of their own.
   const cuda::Driver* driver(Status& status) {
     const std::lock_guard lock(mutex_);
     if (!driver_) driver_ = cuda::Driver::load(status);
@@ -141,7 +141,7 @@ std::string key_of(const SymmetricProvider& provider, const SymmetricRequest& re
   return key;
 }
 
-// "id begin end ..." a line.
+// One line "id begin end ..." for each piece.
 std::string text_of(const std::vector<std::shared_ptr<Piece>>& all, size_t bytes) {
   std::string text;
   for (const auto& piece : all) {
@@ -164,7 +164,7 @@ std::vector<std::pair<std::string, Ranges>> pieces_in(const std::string& text) {
   return found;
 }
 
-// A part that is free on every rank: piece and begin. As all ranks find it.
+// A part that is free on every rank: its piece and begin. All ranks find the same one.
 std::optional<std::pair<std::string, size_t>> free_everywhere(const std::vector<std::string>& texts,
                                                               size_t bytes) {
   for (auto& [id, free] : pieces_in(texts[0])) {
@@ -195,7 +195,7 @@ Status clear(const SymmetricRequest& request, const SymmetricMemory& memory, siz
   return {};
 }
 
-// Of a piece that is there; null: no piece has room on all ranks, or `status` fails.
+// A part of an existing piece; null if no piece has room on all ranks, or `status` fails.
 std::unique_ptr<Part> find_part(const SymmetricRequest& request, const std::string& key,
                                 size_t bytes, Status& status) {
   const auto here = pieces().of(key);
@@ -211,7 +211,7 @@ std::unique_ptr<Part> find_part(const SymmetricRequest& request, const std::stri
   for (const auto& piece : here)
     if (piece->id() == place->first && piece->take(place->second, bytes))
       part = std::make_unique<Part>(piece, place->second, bytes);
-  // Sessions may be opened on other threads meanwhile.
+  // Other threads may open sessions meanwhile.
   if (!agree(request, part ? Status{} : Status::failure("another session was quicker")))
     return nullptr;
   status = agree(request, clear(request, *part, bytes));

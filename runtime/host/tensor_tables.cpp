@@ -10,7 +10,7 @@ namespace maco::runtime {
 
 namespace {
 
-// Device memory is never looked at here.
+// The host never reads device memory directly.
 char* pointer(cuda::DevicePtr p) {
   return reinterpret_cast<char*>(p);  // NOLINT(performance-no-int-to-ptr)
 }
@@ -22,10 +22,10 @@ Status encode_map(const cuda::Driver& driver, const ir::Manifest& manifest, size
   const ir::ManifestMap& m = manifest.maps[i];
   const auto bytes = static_cast<uint64_t>(ir::size_of(m.dtype));
   const auto cols = static_cast<uint64_t>(m.cols), box_cols = static_cast<uint64_t>(m.box_cols);
-  // A box has at most 256 elements a row: those of long rows are runs of 8 bytes.
+  // A box has at most 256 elements a row: long rows are described as runs of 8 bytes.
   const bool lines = m.lines();
   const uint64_t unit = lines ? bytes : sizeof(uint64_t);
-  // Runs have an axis of their own.
+  // Runs are an axis of their own.
   const bool runs = m.run > 0;
   const uint64_t run = runs ? static_cast<uint64_t>(m.run) : cols;
   const auto rows = static_cast<uint64_t>(m.rows), row = cols * bytes;
@@ -47,8 +47,8 @@ Status encode_map(const cuda::Driver& driver, const ir::Manifest& manifest, size
       fmt::format("describe a matrix of {} x {} elements", m.rows, m.cols));
 }
 
-// Maps, which are aligned to 64 bytes, and pointers behind them, on the device and in host memory
-// that it copies from.
+// Maps, which are aligned to 64 bytes, with pointers behind them: on the device, and in the host
+// memory from which they are copied.
 struct TensorTables::Slot {
   explicit Slot(const cuda::Driver& d) : driver(d) {}
   ~Slot() {
@@ -62,9 +62,9 @@ struct TensorTables::Slot {
   const cuda::Driver& driver;
   cuda::DevicePtr device = 0;
   char* host = nullptr;
-  cuda::Event copied = nullptr;          // behind the last copy from `host`
-  std::vector<cuda::DevicePtr> tensors;  // what it has; empty: nothing yet
-  uint64_t used = 0;                     // the number of the last launch that did
+  cuda::Event copied = nullptr;          // after the last copy from `host`
+  std::vector<cuda::DevicePtr> tensors;  // the addresses that it has; empty: none yet
+  uint64_t used = 0;                     // the number of the last launch that used it
 };
 
 TensorTables::TensorTables(const cuda::Driver& driver, const ir::Manifest& manifest,
@@ -136,7 +136,7 @@ Status TensorTables::at(std::span<const cuda::DevicePtr> tensors, cuda::Stream s
     slots_.push_back(std::move(made));
     oldest = slots_.back().get();
   } else {
-    // The host's memory is still read where launches stand in front of the copy.
+    // The host's memory is still read if launches stand before the copy.
     MACO_TRY(driver_.check(driver_.event_synchronize(oldest->copied), "wait for a copy"));
   }
   Slot& slot = *oldest;

@@ -1,5 +1,5 @@
-// What kernels read of where tensors live: a pointer a tensor and a tensor map a matrix, in device
-// memory.
+// What kernels read to find tensors: a pointer for each tensor, and a tensor map for each matrix,
+// in device memory.
 #pragma once
 
 #include <cstdint>
@@ -17,31 +17,31 @@ namespace maco::runtime {
 Status encode_map(const cuda::Driver& driver, const ir::Manifest& manifest, size_t i,
                   cuda::DevicePtr base, TensorMap& map);
 
-/// Tables for launches that have tensors elsewhere than where they are bound. Those of the last
+/// Tables for launches with tensors at other addresses than the bound ones. The tables of the last
 /// launches stay in device memory, so that a launch whose tensors lie where those of one of them
 /// did copies nothing.
 ///
-/// Of one rank, whose context is current in all calls. Not thread safe.
+/// For one rank, whose context is current in all calls. Not thread safe.
 class TensorTables {
  public:
   struct Table {
     cuda::DevicePtr tensors = 0, maps = 0;
   };
-  /// How many stay; of captured launches all do.
+  /// How many tables stay; for captured launches all stay.
   static constexpr size_t kKept = 16;
 
-  /// The driver and the manifest must outlive it. `arena`: where temporaries lie.
+  /// The driver and the manifest must outlive the object. `arena`: the address of temporaries.
   TensorTables(const cuda::Driver& driver, const ir::Manifest& manifest, cuda::DevicePtr arena);
   ~TensorTables();
   TensorTables(const TensorTables&) = delete;
   TensorTables& operator=(const TensorTables&) = delete;
 
-  /// The table of tensors at these addresses, one a tensor of the manifest, for launches on
-  /// `stream` from here on; a copy comes before them there. `stream` is behind all earlier launches
+  /// The table for these addresses, one for each tensor of the manifest, for launches on `stream`
+  /// from here on; a copy is put before them there. `stream` must be behind all earlier launches
   /// that use tables.
   Status at(std::span<const cuda::DevicePtr> tensors, cuda::Stream stream, Table& table);
-  /// One that stays as it is, for a launch that is being captured. `own`: a stream that isn't;
-  /// waits for the copy.
+  /// A table that doesn't change, for a launch that is being captured. `own`: a stream that isn't
+  /// being captured; waits for the copy.
   Status fixed(std::span<const cuda::DevicePtr> tensors, cuda::Stream own, Table& table);
 
  private:

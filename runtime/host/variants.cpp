@@ -19,7 +19,7 @@ class VariantsSession final : public Session {
     std::unique_ptr<Session> session;
   };
   explicit VariantsSession(std::vector<Variant> variants) : variants_(std::move(variants)) {}
-  /// The first has the tensors of all, and goes last.
+  /// The first session owns the tensors of all, and is destroyed last.
   ~VariantsSession() override {
     while (!variants_.empty()) variants_.pop_back();
   }
@@ -34,7 +34,7 @@ class VariantsSession final : public Session {
     MACO_TRY(first().allocate(rank, tensor));
     return share(rank, tensor);
   }
-  /// Lets all have a tensor where the first has it.
+  /// Makes all sessions have a tensor where the first has it.
   Status share(int rank, size_t tensor) {
     for (size_t i = 1; i < variants_.size(); ++i)
       MACO_TRY(variants_[i].session->bind(rank, tensor, first().address(rank, tensor)));
@@ -79,8 +79,8 @@ class VariantsSession final : public Session {
  private:
   Session& first() const { return *variants_[0].session; }
   Session& last() const { return *variants_[last_].session; }
-  /// Makes the one that these values choose the last; what another was given has ended by then.
-  /// Values that are missing or out of range choose one that will say so.
+  /// Makes the variant that these values choose the current one; the previous variant's launches
+  /// have ended by then. Missing or out-of-range values choose a variant that will report them.
   Status choose(const LaunchValues& values, const LaunchAddresses& addresses) {
     const ir::Manifest& m = manifest();
     const auto value_of = [&](std::string_view name) -> std::optional<int64_t> {
@@ -105,8 +105,8 @@ class VariantsSession final : public Session {
   }
 
   std::vector<Variant> variants_;
-  size_t last_ = 0;     // that ran, or is to
-  bool waited_ = true;  // for all that it was given
+  size_t last_ = 0;     // the variant that ran last, or is to run
+  bool waited_ = true;  // whether everything given to it was awaited
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Sessions of a kernel.cu of several variants (ir/variants.h).
+// Sessions for a kernel.cu of several variants (ir/variants.h).
 #pragma once
 
 #include <functional>
@@ -12,11 +12,11 @@ namespace maco::runtime {
 using OpenSession = std::function<std::unique_ptr<Session>(
     const std::string& kernel, const SessionOptions& options, Status& status)>;
 
-/// Opens `source` with `open`: its only kernel, or each of its variants, which have their tensors
-/// in common; each has temporaries and symmetric memory of its own. A launch runs the first variant
-/// whose condition holds for its dims and scalars, which must be numbers then, not in memory. What
-/// was enqueued for another variant is waited for first; so a launch that is captured must not be
-/// of another than the last unless Session::wait was called. SessionOptions::profiled_tasks is
+/// Opens `source` with `open`: its only kernel, or each of its variants. Variants share their
+/// tensors; each has temporaries and symmetric memory of its own. A launch runs the first variant
+/// whose condition holds for its dims and scalars, which must then be numbers, not in memory. It
+/// first waits for what was enqueued for another variant. So a captured launch must be of the same
+/// variant as the last launch, unless Session::wait was called. SessionOptions::profiled_tasks is
 /// refused: variants have different tasks.
 std::unique_ptr<Session> open_session(const std::string& source, const SessionOptions& options,
                                       const OpenSession& open, Status& status);

@@ -5,7 +5,7 @@
 namespace maco::runtime {
 namespace {
 
-// What `task` needed last, and when that was there.
+// What `task` needed last, and when that was available.
 struct Cause {
   int rank = 0;
   ir::TaskId task{};
@@ -24,7 +24,7 @@ PathStep step(const Timeline& line, int rank, ir::TaskId task, int64_t begin, in
   PathStep s{rank, task, begin, end, 0, 0, 0};
   const TaskTimes& t = line.at(rank, task);
   const int64_t works = line.runs(rank, task) ? std::clamp(t.waited, begin, end) : end;
-  // Waits for packets come first: those of what the path comes from are not on it.
+  // Waits for packets come first; those of the task from which the path comes are not on the path.
   const int64_t packets = std::clamp<int64_t>(t.packet_wait - (works - t.waited), 0, end - works);
   s.pages = std::min(t.page_wait, end - works - packets);
   s.hand_off = works - begin + packets;
@@ -44,7 +44,7 @@ std::vector<PathStep> critical_path(const Timeline& line) {
     }
   std::vector<PathStep> path;
   int64_t end = line.end();
-  // A task depends on itself by no way, so that this ends; times may cross by the clocks' error.
+  // No path leads from a task to itself, so that this ends; times may overlap by the clocks' error.
   while (true) {
     const auto cause = cause_of(line, rank, task);
     const int64_t begin = cause ? std::clamp<int64_t>(cause->ready, 0, end) : 0;

@@ -17,7 +17,7 @@ using Sm = std::pair<int, int32_t>;  // rank, CTA
 struct Row {
   ProfileRow is;
   std::set<Sm> used;
-  std::map<int, std::vector<std::pair<int64_t, int64_t>>> work;  // of each rank, from when to when
+  std::map<int, std::vector<std::pair<int64_t, int64_t>>> work;  // by rank: from when to when
   void add(const Timeline& line, int rank, ir::TaskId id) {
     const ir::Task& task = line.program()[id];
     const TaskTimes& t = line.at(rank, id);
@@ -30,7 +30,7 @@ struct Row {
     used.insert({rank, task.sm});
     work[rank].push_back({t.waited, t.left});
   }
-  // Once all is added.
+  // Called when everything has been added.
   ProfileRow row() {
     is.sms = static_cast<int64_t>(used.size());
     is.active = 0;
@@ -57,7 +57,7 @@ struct Rows {
   std::map<std::string, Row> functions;
 };
 
-// Of each call the name of its op's line: "q_*" for q_0, q_1 and so on of one kind.
+// For each call the name of its op's line: "q_*" for q_0, q_1 and so on of one kind.
 std::vector<std::string> line_names(const ir::Program& p) {
   const auto stem = [](const std::string& op) {
     const size_t end = op.find_last_not_of("0123456789");
@@ -162,7 +162,7 @@ ProfileTable make_table(const Timeline& line) {
 
 std::string print(const Timeline& line, const ProfileTable& table) {
   const auto world = static_cast<double>(line.world());
-  constexpr std::string_view kIndent = "  ";  // of an op's functions
+  constexpr std::string_view kIndent = "  ";  // for an op's functions
   size_t name_width = 8, kind_width = 4;
   for (const ProfileRow& r : table.ops) {
     name_width = std::max(name_width, r.op.size());

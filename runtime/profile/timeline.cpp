@@ -1,7 +1,7 @@
-// timeline.cpp: nanoseconds of different GPUs can't be compared, but a signal can't be seen before
-// it is sent. Each hand-off between two ranks bounds the difference of their clocks from one side;
-// where there are hand-offs both ways, the truth lies between the closest two, and the middle is
-// taken.
+// timeline.cpp: times of different GPUs can't be compared, but a signal can't be seen before it is
+// sent. Each hand-off between two ranks bounds the difference of their clocks from one side. If
+// there are hand-offs both ways, the difference lies between the closest two bounds, and the middle
+// is taken.
 #include "runtime/profile/timeline.h"
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace maco::runtime {
 namespace {
 
-// A packet is sent and seen somewhere within the tasks that write and read it; the last one at
+// A packet is sent and seen somewhere within the tasks that write and read it, the last one at
 // their ends.
 int64_t sent_at(const TaskTimes& t, ir::EventKind kind) {
   return ir::is_about_packets(kind) ? t.computed : t.stored;
@@ -19,7 +19,7 @@ int64_t seen_at(const TaskTimes& t, ir::EventKind kind) {
   return ir::is_about_packets(kind) ? t.computed : t.waited;
 }
 
-// Whether `reader` reads what `writer` writes, of a rank's own buffers, or may.
+// Whether `reader` reads, or may read, what `writer` writes to a rank's own buffers.
 bool reads_of(const ir::Task& reader, const ir::Task& writer) {
   const auto share_rows = [](const ir::Region& w, const ir::Region& r) {
     return w.from != r.from || (w.r0 < r.r1 && r.r0 < w.r1);
@@ -120,7 +120,8 @@ std::vector<Arrival> Timeline::arrivals(int rank, ir::TaskId task) const {
     const ir::EventKind kind = (*program_)[wait.event].kind;
     std::optional<Arrival> found;
     if (kind == ir::EventKind::Hint) {
-      // The task polls for what it reads: others that signal the hint may be later than it.
+      // The task polls for what it reads: other tasks that signal the hint may be later than the
+      // task.
       for (const Sender& sender : senders_[ir::index(wait.event)]) {
         if (!runs(rank, sender.task)) continue;
         const int64_t sent = sent_at(at(rank, sender.task), kind);
@@ -186,7 +187,7 @@ void Timeline::align(const std::vector<RankStamps>& stamps) {
     for (const TaskTimes& t : times_[rank]) first = std::min(first, t.begun);
     return first;
   };
-  // Clock after clock, each time the one that the aligned ones know best.
+  // Aligns one clock after another, each time the one that is best bounded by those aligned so far.
   while (true) {
     struct Choice {
       size_t rank = 0;

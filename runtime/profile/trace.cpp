@@ -34,7 +34,7 @@ class Trace {
   explicit Trace(const Timeline& line) : line_(line), p_(line.program()) {}
 
   std::string text() {
-    // Whose it is; viewers know no such name, and pass it over.
+    // Names the kernel; viewers ignore unknown names.
     event(fmt::format(
         R"({{"ph":"M","name":"maco_kernel","pid":0,"tid":0,"args":{{"graph":{},"target":{},"board":{},"program":"{}"}}}})",
         quoted(p_.name), quoted(p_.target), quoted(p_.board), ir::text_hash(ir::print(p_))));
@@ -97,11 +97,12 @@ class Trace {
                       number, ir::index(task.call), quoted(call.function), task.tile, read, written,
                       us(t.page_wait), us(t.packet_wait), us(t.signalled - t.stored)));
     for (const Arrival& a : line_.arrivals(rank, id)) {
-      if (!line_.runs(a.rank, a.task)) continue;  // it signals, but there is no slice
+      if (!line_.runs(a.rank, a.task)) continue;  // it signals, but has no slice
       ++flows_;
-      // Its last packet was sent before its work ended, and seen before the other's did.
+      // Its last packet was sent before its work ended, and seen before the other task's work
+      // ended.
       const bool packet = ir::is_about_packets(p_[a.event].kind);
-      // An arrow begins at a slice, also of a signal that a warp apart has sent since.
+      // An arrow begins at a slice, even if a separate warp has sent the signal later.
       const int64_t sent = std::min(a.sent, packet ? a.seen : line_.at(a.rank, a.task).left);
       const std::string common =
           fmt::format(R"("id":{},"name":{},"cat":"signal")", flows_, quoted(p_[a.event].name));

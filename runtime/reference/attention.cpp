@@ -1,6 +1,6 @@
 // attention over a cache or over keys of this launch, with grouped heads; kv_append, which fills
-// the cache. A causal query that stands before the first key (more queries than keys) gives zeros;
-// with a window it sees that many keys, itself the last of them. Scores may be capped.
+// the cache. A causal query before the first key (more queries than keys) gives zeros; with a
+// window a query sees that many keys, the last being its own. Scores may be capped.
 #include <fmt/format.h>
 
 #include <algorithm>

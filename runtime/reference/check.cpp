@@ -53,7 +53,7 @@ std::string types_differ(const Tensor& actual, const Tensor& expected) {
                      describe(expected.dtype, expected.shape));
 }
 
-// A relative error; equal to zero is the only way to be close to zero.
+// A relative error; only a difference of zero is close to a norm of zero.
 double ratio(double difference, double norm) {
   if (difference == 0) return 0;
   return norm == 0 ? INFINITY : difference / norm;
@@ -76,8 +76,8 @@ double default_bound(ir::DType type) {
 
 namespace {
 
-// On one path through the op: `ring` rounds a sum at each rank that it comes to, and so may NCCL
-// and a user's algorithm.
+// How often the op rounds along one path: `ring` rounds a sum at each rank that it reaches, and so
+// may NCCL and a user's algorithm.
 int64_t roundings_in(const ir::Graph& graph, const ir::Op& op) {
   const auto word = [&](const char* attr, const char* otherwise) -> std::string {
     const auto it = op.attrs.find(attr);
@@ -95,7 +95,7 @@ int64_t roundings_in(const ir::Graph& graph, const ir::Op& op) {
 }
 
 // By tensor: the most roundings to a dtype of this bound on one path to it, within a launch.
-// `sent`: the same of what other ranks send.
+// `sent`: the same for what other ranks send.
 std::vector<int64_t> roundings_behind(const ir::Graph& graph, const std::vector<Move>& moves,
                                       double bound, const std::vector<int64_t>& sent) {
   std::vector<int64_t> most(graph.tensors.size(), 0);
@@ -114,7 +114,7 @@ std::vector<int64_t> roundings_behind(const ir::Graph& graph, const std::vector<
   }
   return most;
 }
-// A path goes from rank to rank at most once through each.
+// A path goes through each rank at most once.
 std::vector<int64_t> roundings_of(const ir::Graph& graph, const std::vector<Move>& moves,
                                   double bound) {
   std::vector<int64_t> most(graph.tensors.size(), 0);
@@ -126,14 +126,15 @@ std::vector<int64_t> roundings_of(const ir::Graph& graph, const std::vector<Move
   return most;
 }
 
-// A flipped rounding in the last place becomes noise of that size in all that follows.
+// A rounding in the last place that goes the other way becomes noise of that size in everything
+// that follows.
 double with_depth(double bound, int64_t roundings) {
   constexpr double kShallow = 8;
   return bound * std::sqrt(std::max(1.0, static_cast<double>(roundings) / kShallow));
 }
 
-// By tensor: the coarsest rounding of values that may differ; 0: what was bound, or moved or
-// converted from that, is the same everywhere.
+// By tensor: the coarsest rounding among values that may differ. 0: tensors that were bound, and
+// those moved or converted from these, are the same everywhere.
 std::vector<double> coarsest_of(const ir::Graph& graph, const std::vector<Move>& moves) {
   std::vector<double> coarsest(graph.tensors.size(), 0);
   for (bool changed = true; changed;) {  // states lead back to earlier ops, recv to later sends
@@ -170,7 +171,7 @@ std::vector<double> bounds_of(const ir::Graph& graph) {
   return coarsest;
 }
 
-// Memory that nothing writes holds ones, for maco-run at least.
+// Whether memory that nothing wrote holds ones, at least in maco-run.
 bool is_blank(const Tensor& tensor, size_t i) {
   const std::byte* at = tensor.element(static_cast<int64_t>(i));
   return std::all_of(at, at + ir::size_of(tensor.dtype),

@@ -1,6 +1,6 @@
-// What all ranks do together. Sums go in rank order and are rounded once; every rank gets the same
-// bits. Which algorithm a graph asks for makes no difference to the meaning, but that `ring` rounds
-// sums of 16-bit floats at each rank.
+// Ops that all ranks execute together. Sums go in rank order and are rounded once; every rank gets
+// the same bits. The algorithm that a graph names makes no difference to the meaning, except that
+// `ring` rounds sums of 16-bit floats at each rank.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -23,7 +23,7 @@ int32_t combine(const std::string& how, int32_t a, int32_t b) {
   return static_cast<int32_t>(static_cast<uint32_t>(a) + static_cast<uint32_t>(b));
 }
 
-// Combines elements [begin, end) of all ranks' inputs into `out`, which has as many.
+// Reduces elements [begin, end) of all ranks' inputs into `out`, which has as many elements.
 void reduce_range(std::vector<Call>& calls, int64_t begin, int64_t end, Tensor& out) {
   const std::string how = calls[0].word("reduce", "sum");
   const bool rounds = calls[0].word("algorithm", "") == "ring" &&
@@ -70,7 +70,7 @@ void reduce_scatter(std::vector<Call>& calls) {
   }
 }
 
-// Stores x's elements [begin, begin + count) at `at` of out, converting where the types differ.
+// Stores x's elements [begin, begin + count) at `at` of out, converted if the types differ.
 void place(const Tensor& x, int64_t begin, int64_t count, Tensor& out, int64_t at) {
   Tensor part(x.dtype, {count}), converted(out.dtype, {count});
   std::memcpy(part.bytes.data(), x.element(begin), part.bytes.size());

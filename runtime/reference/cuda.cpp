@@ -25,15 +25,14 @@ void eval_cuda(Call& call) {
   const ir::CudaOp k = ir::cuda_op(graph, op);
   const ir::CudaUnit* unit = graph.find_cuda_unit(call.word("unit", ""));
   if (!unit) return call.fail("its kernel has not been read");
-  // What is updated begins as it was.
+  // A tensor that is updated in place begins with its old value.
   for (size_t o = 0; o < op.out.size(); ++o)
     for (size_t i = 0; i < op.in.size(); ++i)
       if (op.in[i] == op.out[o] && graph[op.out[o]].kind != ir::TensorKind::State)
         call.out[o] = *call.in[i];
   CudaLaunch launch{.original = unit->original, .block = k.block, .shared = k.shared};
   for (size_t a = 0; a < 3; ++a) launch.grid[a] = call.evaluate(k.grid[a]);
-  std::vector<std::vector<std::byte>>
-      inputs;  // a kernel that writes what it shouldn't harms a copy
+  std::vector<std::vector<std::byte>> inputs;  // copies, as a kernel may wrongly write to them
   inputs.reserve(k.args.size());
   for (const ir::CudaArg& arg : k.args) {
     if (const ir::Expr* e = std::get_if<ir::Expr>(&arg.value)) {

@@ -1,5 +1,5 @@
-// Kernels of users in the reference: their original text, compiled for the host and run as CUDA
-// would launch it, block by block. Who can compile and run it says so here.
+// Users' kernels in the reference: their original text, compiled for the host and run as CUDA would
+// launch it, block by block. Code that can compile and run it registers here.
 #pragma once
 
 #include <array>
@@ -26,7 +26,8 @@ struct CudaLaunch {
 };
 using CudaLauncher = std::function<runtime::Status(const CudaLaunch&)>;
 
-/// Makes `launcher` run the kernels of the whole process; before the first graph with one is run.
+/// Makes `launcher` run the kernels of the whole process. Called before the first graph with one is
+/// run.
 void set_cuda_launcher(CudaLauncher launcher);
 
 }  // namespace maco::reference

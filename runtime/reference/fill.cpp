@@ -30,9 +30,9 @@ uint64_t random_bits(uint64_t key, uint64_t counter) {
   return mix(key + counter * 0x9e3779b97f4a7c15u);
 }
 
-// Box and Muller with own logarithm, sine and cosine: the bits must not depend on a machine's
-// mathematical library, and a large model has a billion weights. Everything below is branch-free,
-// in loops that compilers turn into vectors; the bits don't depend on that either, since nothing is
+// The Box-Muller method with a logarithm, sine and cosine of its own: the bits must not depend on a
+// machine's mathematical library, and a large model has a billion weights. Everything below is
+// branch-free, in loops that compilers vectorize; this doesn't change the bits, since nothing is
 // fused or reordered.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
     !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
@@ -58,7 +58,8 @@ MACO_WIDE void normal_pairs(const uint32_t* radius, const uint32_t* turn, float 
     const float log = static_cast<float>(e) * 0.69314718f + 2 * artanh;
     const float r = scale * std::sqrt(-2 * log);
 
-    // The turn's quarter, centred on its quarter x 90 degrees, and the rest x in [-pi/4, pi/4).
+    // The quarter of a full rotation, centred on quarter x 90 degrees, and the rest x in [-pi/4,
+    // pi/4).
     const auto t = static_cast<int32_t>(turn[i]);
     const float x = static_cast<float>((t & 0x3fffff) - 0x200000) * (1.57079633f / 4194304),
                 x2 = x * x;
@@ -106,8 +107,8 @@ int64_t exact_integers(ir::DType type) {
   return 0;
 }
 
-// How many values, from 0 on, all ops allow that use elements of `tensor` as indexes; 0 if none
-// does.
+// How many values, from 0 on, are allowed by all ops that use elements of `tensor` as indices; 0 if
+// there is no such op.
 int64_t indexes(const ir::Graph& graph, const std::vector<Move>& moves, ir::TensorId tensor,
                 std::set<ir::TensorId>& seen) {
   if (!seen.insert(tensor).second) return 0;
@@ -116,7 +117,7 @@ int64_t indexes(const ir::Graph& graph, const std::vector<Move>& moves, ir::Tens
   for (const ir::Op& op : graph.ops)
     if (op.in.size() > 1 && op.in[1] == tensor) {
       if (op.kind == "embedding") limit(graph[op.in[0]].shape[0].constant().value_or(1));
-      // Of tables, behind positions, those that they have rows of.
+      // With tables, positions must be rows of theirs.
       if (op.kind == "rope" && op.attrs.count("position") == 0)
         limit(op.in.size() == 4 ? graph[op.in[2]].shape[0].constant().value_or(1) : 4096);
     }

@@ -1,6 +1,6 @@
-// Values for tensors that no file binds. They depend on the seed, the tensor's name, the rank and
-// the index of the element alone, so that a device, a reference and a later run agree on them,
-// whatever the order in which tensors are filled and on how many threads.
+// Values for tensors that no file binds. They depend only on the seed, the tensor's name, the rank
+// and the element's index, so that a device, a reference and a later run agree on them, whatever
+// the order and the number of threads.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace maco::reference {
 
-/// What a tensor is filled with.
+/// The values with which a tensor is filled.
 struct FillRule {
   enum class Kind : uint8_t { Zero, Normal, Integers };
   Kind kind = Kind::Normal;

@@ -1,5 +1,5 @@
-// Ops that move elements without changing them, but for a conversion of type: cast, copy, reshape,
-// transpose, slice, concat, split.
+// Ops that move elements and change nothing but their type: cast, copy, reshape, transpose, slice,
+// concat, split.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -58,7 +58,7 @@ void transpose(Call& call) {
   convert(y, call.out[0]);
 }
 
-// Entries first, first + step, ... of `axis`, `count` of them.
+// `count` entries of `axis`: first, first + step, ...
 Tensor take(const Tensor& x, int axis, int64_t first, int64_t step, int64_t count) {
   Extents shape = x.shape;
   shape[static_cast<size_t>(axis)] = count;

@@ -9,7 +9,7 @@ namespace maco::reference {
 
 namespace {
 
-// row(x, n) rewrites one row in place.
+// Calls row(x, n), which rewrites one row in place, for each row.
 template <class Row>
 void each_row(Call& call, Row row) {
   std::vector<double> v = call.in[0]->doubles();
@@ -35,7 +35,7 @@ void layernorm(Call& call) {
   const std::vector<double> w = call.in[1]->doubles(), b = call.in[2]->doubles();
   const double eps = call.number("eps", 1e-5);
   each_row(call, [&](double* x, int64_t n) {
-    // From the first element on: rows of one value leave nothing, however they are rounded.
+    // Counted from the first element: rows of equal values give zeros, however these are rounded.
     double mean = 0, squares = 0;
     const double first = x[0];
     for (int64_t j = 0; j < n; ++j) mean += x[j] -= first;

@@ -61,7 +61,7 @@ uint32_t from_double(const Format& f, double value) {
   // the rest deciding the rounding.
   const int exponent = static_cast<int>(magnitude >> 52) - 1023;
   const int least = 1 - f.bias();
-  // far below half of the smallest; doubles' subnormals too
+  // Far below half of the smallest number; this includes doubles' subnormals.
   if (exponent < least - f.mantissa_bits - 2) return sign;
   const uint64_t significand = (magnitude & ((uint64_t{1} << 52) - 1)) | uint64_t{1} << 52;
   const int shift = 52 - f.mantissa_bits + (exponent < least ? least - exponent : 0);
@@ -69,7 +69,7 @@ uint32_t from_double(const Format& f, double value) {
   const uint64_t half = uint64_t{1} << (shift - 1);
   uint64_t q = significand >> shift;
   if (rest > half || (rest == half && (q & 1))) ++q;
-  // A carry out of the mantissa runs into the exponent, as it should. For subnormals q is the code
+  // A carry out of the mantissa correctly runs into the exponent. For subnormals q is the code
   // itself.
   if (exponent >= least) q += static_cast<uint64_t>(exponent - least) << f.mantissa_bits;
   if (q > f.largest()) return sign | overflow;
@@ -88,7 +88,7 @@ const Table8& table(DType type) {
   return type == DType::F8E4M3 ? e4m3 : e5m2;
 }
 
-// All values of f16, which weights come in by the hundred million.
+// All values of f16: weights come by the hundred million.
 const std::vector<float>& f16_values() {
   static const std::vector<float> values = [] {
     std::vector<float> v(65536);

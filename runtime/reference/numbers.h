@@ -20,12 +20,12 @@ void decode(ir::DType type, const std::byte* from, int64_t n, float* to);
 void encode(ir::DType type, const double* from, int64_t n, std::byte* to);
 void encode(ir::DType type, const float* from, int64_t n, std::byte* to);
 
-/// Integer types as the i32 that integer ops accumulate in. Back to u8 wraps, as NumPy's astype
-/// does; to floats rounds to nearest even.
+/// Conversions of integer types to and from i32, in which integer ops accumulate. To u8 they wrap,
+/// as NumPy's astype does; to floats they round to nearest even.
 void decode(ir::DType type, const std::byte* from, int64_t n, int32_t* to);
 void encode(ir::DType type, const int32_t* from, int64_t n, std::byte* to);
 
-/// The value that `value` has once stored as `type`.
+/// The value of `value` after storing it as `type`.
 double round_to(ir::DType type, double value);
 
 }  // namespace maco::reference

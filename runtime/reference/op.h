@@ -21,9 +21,9 @@ using Values = std::map<std::string, int64_t, std::less<>>;
 ir::EvalResult evaluate_on(const ir::Graph& graph, const Values& values, int rank,
                            const ir::Expr& e);
 
-/// One op on one rank. Inputs are read only; outputs have their actual shape and dtype, and are
-/// zero (of an in-place op: the state's old value). What the op leaves in them is stored when it
-/// has returned. An op that fails says so and returns.
+/// One op on one rank. Inputs are only read. Outputs have their actual shape and dtype, and begin
+/// with zeros (for an in-place op, with the state's old value); they are stored when the op has
+/// returned. An op that fails calls fail and returns.
 class Call {
  public:
   Call(const ir::Graph& graph, const ir::Op& op, const Values& values, int rank)
@@ -38,7 +38,7 @@ class Call {
 
   bool has(const std::string& attr) const { return op_.attrs.count(attr) > 0; }
   const ir::Graph& graph() const { return graph_; }
-  /// On this rank, with dims and scalars. A failed evaluation fails the call and gives 0.
+  /// The value on this rank, with dims and scalars. A failed evaluation fails the call and gives 0.
   int64_t evaluate(const ir::Expr& e);
   /// Evaluated on this rank, with dims and scalars; a number may be a whole float (2.0). A failed
   /// evaluation fails the call and gives 0.
@@ -46,14 +46,14 @@ class Call {
   double number(const std::string& attr, double otherwise);
   bool flag(const std::string& attr, bool otherwise) const;
   std::string word(const std::string& attr, const std::string& otherwise) const;
-  /// Integers of a list.
+  /// The integers of a list.
   std::vector<int64_t> list(const std::string& attr);
   /// A named number of a map such as `scaling`.
   double field(const std::string& attr, const std::string& name, double otherwise) const;
 
   void fail(const std::string& why);
-  /// An index that only the data knows is not within [0, limit). `at`: where it stands in the
-  /// tensor of indexes.
+  /// Fails because an index from data is not within [0, limit). `at`: its place in the tensor of
+  /// indices.
   void bad_index(int64_t index, int64_t limit, int64_t at);
   const Status& status() const { return status_; }
 
@@ -66,37 +66,37 @@ class Call {
   Status status_;
 };
 
-/// Whether an op's outputs hold elements of its inputs, unchanged but for a conversion of type, and
-/// nothing else.
+/// Whether an op's outputs hold only elements of its inputs, unchanged except for a conversion of
+/// type.
 enum class Moves : uint8_t { Nothing, FirstInput, AllInputs };
 
-/// How a kind of op is interpreted.
+/// The interpretation of a kind of op.
 struct OpEntry {
   std::string kind;
   /// One rank by itself.
   void (*eval)(Call& call) = nullptr;
   /// All ranks at once; calls[r] is rank r's.
   void (*collective)(std::vector<Call>& calls) = nullptr;
-  /// The output is the state that is also the first input: out[0] starts as its old value, in[0]
-  /// must not be read.
+  /// The output is the state that is also the first input: out[0] begins with its old value, and
+  /// in[0] must not be read.
   bool in_place = false;
   Moves moves = Moves::Nothing;
-  /// Outputs that are states start as their old values.
+  /// Outputs that are states begin with their old values.
   bool updates = false;
 };
 
-/// The entry of `kind`, or nullptr. send, recv and barrier have none: they move no data of their
-/// own (reference.cpp).
+/// The entry of `kind`, or nullptr. send, recv and barrier have none, as they compute nothing
+/// (reference.cpp).
 const OpEntry* find_entry(std::string_view kind);
 
-/// Makes the meaning of a kind of op known to the whole process, from any thread, before the first
-/// graph that uses it is run or checked. Returns "", or why it can't be had: a kind that has one,
-/// or not exactly one of `eval` and `collective`.
+/// Registers the meaning of a kind of op for the whole process, from any thread, before the first
+/// graph that uses it is run or checked. Returns "", or why it can't be registered: the kind has a
+/// meaning already, or not exactly one of `eval` and `collective` is set.
 [[nodiscard]] std::string register_op(OpEntry entry);
 
-/// True if the op makes no values of its own.
+/// Whether the op makes no values of its own.
 bool only_moves(const ir::Op& op);
-/// Elements of `from` that an op moves to `to`, as Moves says; from each send to every recv.
+/// An op moves elements of `from` to `to`, as Moves says; each send moves to every recv.
 struct Move {
   ir::TensorId from, to;
 };

@@ -19,7 +19,7 @@ std::vector<OpEntry> collective_entries();
 std::vector<OpEntry> cuda_entries();
 
 bool is_comparison(std::string_view kind);
-/// The number that a comparison has in place of a second operand.
+/// The number with which a comparison compares, if it has no second operand.
 std::vector<double> compared_number(const ir::Op& op);
 
 /// Shared by elementwise ops and matmul's `activation`: the functions of one float. NaN stays NaN.

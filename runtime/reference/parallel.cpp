@@ -15,7 +15,7 @@ void parallel_for(int64_t n, double cost, const std::function<void(int64_t, int6
   const auto cores = static_cast<int64_t>(std::max(1u, std::thread::hardware_concurrency()));
   const int64_t threads = std::min({cores, n, 1 + static_cast<int64_t>(total / kWorthAThread)});
   if (threads == 1) return body(0, n);
-  // More ranges than threads, so that a busy core holds up little.
+  // More ranges than threads, so that a busy core delays little.
   const int64_t ranges = std::min(n, threads * 4);
   std::atomic<int64_t> next{0};
   auto work = [&] {
@@ -25,7 +25,7 @@ void parallel_for(int64_t n, double cost, const std::function<void(int64_t, int6
   try {
     for (int64_t t = 1; t < threads; ++t) pool.emplace_back(work);
   } catch (const std::exception&) {
-    // The system gives no more threads: those that there are do all ranges.
+    // The system gives no more threads: the existing ones do all ranges.
   }
   work();
   for (std::thread& t : pool) t.join();

@@ -1,5 +1,5 @@
-// Ops that make one element of a row: sum, mean, max, argmax. max and argmax treat NaN as NumPy: it
-// is the largest.
+// Ops that make one element from a row: sum, mean, max, argmax. max and argmax treat NaN as NumPy
+// does: it is the largest.
 #include <algorithm>
 #include <cmath>
 

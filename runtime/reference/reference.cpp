@@ -78,7 +78,7 @@ void Reference::keep(int rank, ir::TensorId tensor, Tensor value) {
     place = std::move(value);
 }
 
-// A state's leading rows, where dims leave it fewer than it has room for.
+// A state's leading rows, if dims leave it fewer rows than its maximum.
 Tensor Reference::view(int rank, ir::TensorId tensor) const {
   const Tensor& whole = tensors_[static_cast<size_t>(rank)][ir::index(tensor)];
   Tensor rows(whole.dtype, actual_shape(graph_, values_, tensor));
@@ -175,9 +175,9 @@ Status Reference::run_collective(size_t index) {
   return {};
 }
 
-// Ops run when their data is there. Definition order does as long as every receive finds its
-// letter; one that doesn't is put off, with whatever depends on it on its rank, so that neighbours
-// may pass data on in a chain or cross each other.
+// Ops run when their data is available. Definition order works as long as every receive finds its
+// letter. A receive that doesn't is put off, with everything on its rank that depends on it, so
+// that neighbours may pass data on in a chain or cross each other.
 Status Reference::run(Values values) {
   values_ = std::move(values);
   if (Status s = complete_values(graph_, values_); !s) return s;
@@ -189,7 +189,7 @@ Status Reference::run(Values values) {
   size_t left = ops * world;
   while (left > 0) {
     const size_t before = left;
-    // What instances that were put off in this sweep read and write, by rank: later ones must not
+    // By rank: what the ops that were put off in this sweep read and write; later ops must not
     // overtake them there.
     std::vector<std::set<ir::TensorId>> reads(world), writes(world);
     auto may_run = [&](size_t i, size_t r) {

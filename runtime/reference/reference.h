@@ -1,8 +1,9 @@
 // The reference: interprets an inferred graph, all ranks together, in float64, rounding each named
 // tensor once to its dtype.
 //
-// It is the meaning of a graph that --check compares with, so it knows nothing of tasks, algorithms
-// or schedules. Passes' internal ops are not interpreted: it runs the user's graph as parsed.
+// It is the meaning of a graph with which --check compares, so it knows nothing of tasks,
+// algorithms or schedules. It doesn't interpret passes' internal ops: it runs the user's graph as
+// parsed.
 #pragma once
 
 #include <cstdint>
@@ -17,14 +18,14 @@
 
 namespace maco::reference {
 
-/// Checks that every scalar has a value within its range and every dim given is one, and within its
-/// range. `values` gets the maxima of missing dims.
+/// Checks that every scalar has a value within its range, and that every given dim exists and is
+/// within its range. Adds the maxima of missing dims to `values`.
 Status complete_values(const ir::Graph& graph, Values& values);
 
 /// The actual shape of a tensor.
 Extents actual_shape(const ir::Graph& graph, const Values& values, ir::TensorId tensor);
 
-/// Not thread safe. States are kept from launch to launch; they start as zeros.
+/// Not thread safe. States are kept from launch to launch; they begin with zeros.
 class Reference {
  public:
   /// `graph` is inferred and valid, and is copied.
@@ -32,15 +33,15 @@ class Reference {
   const ir::Graph& graph() const { return graph_; }
 
   /// Binds an input, param or state of a rank. Inputs and params must have the actual shape of the
-  /// launches that follow (checked by run); a state may have fewer rows than its maximum, which
-  /// leaves the others.
+  /// launches that follow (checked by run). A state may have fewer rows than its maximum; its other
+  /// rows then don't change.
   Status set(int rank, ir::TensorId tensor, Tensor value);
 
-  /// One launch on all ranks. On failure the states are as the failed op found them.
+  /// One launch on all ranks. After a failure the states are as before the failed op.
   Status run(Values values);
 
   /// After a run: any tensor of the graph with its actual shape, temporaries too; before it, what
-  /// was bound. Of a state, the rows that the last launch's dims give it.
+  /// was bound. For a state, the rows that the last launch's dims give it.
   Tensor get(int rank, ir::TensorId tensor) const;
 
  private:

@@ -1,7 +1,8 @@
-// rope: turns pairs among the first R = rotary_dim elements of each head by position x frequency.
-// Pairs are (j, j + R/2), or (2j, 2j + 1) with `interleaved`; frequencies fall off as
-// theta^(-2j/R), stretched by `scaling` as in Llama 3.1, or are an operand. With tables, cosine and
-// sine of an element are read where its position says. Both are multiplied by attention_factor.
+// rope: rotates pairs among the first R = rotary_dim elements of each head by position x frequency.
+// Pairs are (j, j + R/2), or (2j, 2j + 1) with `interleaved`. Frequencies fall off as
+// theta^(-2j/R), stretched by `scaling` as in Llama 3.1, or are an operand. With tables, an
+// element's cosine and sine are read at the row of its position. Both are multiplied by
+// attention_factor.
 #include <cmath>
 #include <functional>
 #include <utility>
@@ -14,7 +15,7 @@ namespace maco::reference {
 
 namespace {
 
-// Of pairs of `d` elements.
+// The frequencies of the pairs of `d` elements.
 std::vector<double> frequencies(Call& call, int64_t d) {
   const double theta = call.number("theta", 10000);
   std::vector<double> f;
@@ -25,7 +26,7 @@ std::vector<double> frequencies(Call& call, int64_t d) {
                    low = call.field("scaling", "low_freq_factor", 1),
                    high = call.field("scaling", "high_freq_factor", 4),
                    original = call.field("scaling", "original_max_position", 8192);
-      const double turns = original * v / (2 * M_PI);  // over the original context
+      const double turns = original * v / (2 * M_PI);  // rotations over the original context
       if (turns < low) {
         v /= factor;
       } else if (turns <= high) {

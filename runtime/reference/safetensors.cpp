@@ -55,7 +55,7 @@ Status write_safetensors(const std::string& path,
     return sa != sb ? sa > sb : a.first < b.first;
   });
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
-  // No two tensors have one name: as a list that needs no search for each.
+  // Appended to a list without a search for each, as no two tensors have one name.
   auto& members = header.get_ref<nlohmann::ordered_json::object_t&>();
   uint64_t at = 0;
   for (const auto& [name, tensor] : order) {

@@ -31,8 +31,8 @@ class SafetensorsFile {
   ir::SafetensorsFile file_;
 };
 
-/// Writes a new file; if that fails, none is left (what may not be lost if it does is the
-/// caller's). The same tensors give the same bytes.
+/// Writes a new file. If that fails, no file is left, so the caller must take care of an old file
+/// that must not be lost. The same tensors give the same bytes.
 runtime::Status write_safetensors(
     const std::string& path, const std::vector<std::pair<std::string, const Tensor*>>& tensors);
 

@@ -40,7 +40,7 @@ struct Tensor {
   std::vector<double> doubles() const;
   std::vector<float> floats() const;
   std::vector<int32_t> integers() const;
-  /// Round and store; as many values as elements.
+  /// Rounds and stores values, as many as elements.
   void store(const std::vector<double>& values);
   void store(const std::vector<int32_t>& values);
 

@@ -10,8 +10,8 @@ namespace {
 
 using ir::DType;
 
-// A type's bits and how they become those of an f32 and back. Without branches: loops over them are
-// made of vectors.
+// A type's bits, and their conversion to those of an f32 and back. Without branches, so that loops
+// over them are vectorized.
 struct F32 {
   using Bits = uint32_t;
   static uint32_t to_f32(Bits bits) { return bits; }
@@ -40,7 +40,7 @@ struct F16 {
   static Bits from_f32(uint32_t bits) {
     const uint32_t sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
     const uint32_t normal = (magnitude - 0x38000000 + 0xfff + (magnitude >> 13 & 1)) >> 13;
-    // Below 2^-14: the sum's last place is that of f16's subnormals.
+    // Below 2^-14 the sum's last place is that of f16's subnormals.
     const uint32_t subnormal =
         std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000;
     const uint32_t nan = 0x7e00 | (magnitude >> 13 & 0x3ff);
@@ -80,7 +80,7 @@ void convert_to(DType type, const std::byte* from, std::byte* to, int64_t n,
   convert_from<From, Bf16>(from, to, n, plus);
 }
 
-// dst[c][r] = src[r][c]; rows of `to_pitch` elements.
+// dst[c][r] = src[r][c]; destination rows have `to_pitch` elements.
 template <class Bits>
 void transpose_tile(const std::byte* tile, int64_t rows, int64_t cols, std::byte* to,
                     int64_t to_pitch) {

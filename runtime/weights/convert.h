@@ -1,4 +1,4 @@
-// Elements of f32, f16 and bf16 from one type to another, many at a time.
+// Converts many elements at a time between f32, f16 and bf16.
 #pragma once
 
 #include <cstddef>
@@ -9,14 +9,14 @@
 
 namespace maco::runtime {
 
-/// Writes `n` elements as another type: exact to f32, `plus` added there, and rounded once, to
-/// nearest even. Of the same type without `plus` the bytes as they are. NaN stays NaN; what is too
-/// large for f16 becomes infinity. Neither needs to be aligned.
+/// Writes `n` elements as another type: converted to f32 exactly, `plus` added in f32, and rounded
+/// once, to nearest even. With equal types and without `plus` the bytes are copied. NaN stays NaN;
+/// values too large for f16 become infinity. Neither address needs to be aligned.
 void convert(ir::DType from_type, const std::byte* from, ir::DType to_type, std::byte* to,
              int64_t n, std::optional<float> plus);
 
-/// The same of a box of rows x cols elements, whose rows are `from_pitch` elements apart, to one
-/// whose rows are `to_pitch` apart; `transpose`: to cols x rows.
+/// The same for a box of rows x cols elements, whose rows are `from_pitch` elements apart, to one
+/// whose rows are `to_pitch` elements apart; `transpose`: to cols x rows.
 struct Box {
   ir::DType type = ir::DType::F32;
   int64_t pitch = 0;

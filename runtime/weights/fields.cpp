@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-// Follows a text for where it is no JSON, and for names that an object has twice.
+// Parses a text to find where it isn't JSON, and names that occur twice in an object.
 class Names : public nlohmann::json_sax<json> {
  public:
   std::string twice;
@@ -40,7 +40,7 @@ class Names : public nlohmann::json_sax<json> {
   }
 
  private:
-  std::vector<std::set<std::string>> names_;  // of the objects around
+  std::vector<std::set<std::string>> names_;  // of the enclosing objects
 };
 
 bool is_count(const json& value, int64_t least) {

@@ -1,4 +1,4 @@
-// Values of a JSON text with fixed keys: what is wrong is thrown with the place it is at.
+// Values of a JSON text with fixed keys. Errors are thrown with their place.
 #pragma once
 
 #include <cstdint>
@@ -14,18 +14,18 @@ struct BadField {
   std::string message;
 };
 
-/// The text's value. Throws if it is no JSON, or an object names a key twice.
+/// The text's value. Throws if the text isn't JSON, or an object names a key twice.
 nlohmann::json parse_fields(std::string_view text);
 
-/// An object of the text, with the name that messages call it by ("param 'w'"; "": the whole text).
+/// An object of the text, with its name in messages ("param 'w'"; "": the whole text).
 class Fields {
  public:
-  /// Throws if it is no object, or has keys that aren't among `known`. `value` must outlive it.
+  /// Throws if it isn't an object, or has keys that aren't among `known`. `value` must outlive it.
   Fields(const nlohmann::json& value, std::string place,
          const std::vector<std::string_view>& known);
 
   bool has(const char* key) const;
-  /// Throw if the key is missing, or its value isn't of that kind.
+  /// These throw if the key is missing, or its value isn't of that kind.
   const nlohmann::json& at(const char* key) const;
   std::string text(const char* key) const;
   bool flag(const char* key) const;
@@ -35,7 +35,7 @@ class Fields {
   const nlohmann::json& list(const char* key) const;
   /// A list of integers from `least` on.
   std::vector<int64_t> counts(const char* key, int64_t least = 0) const;
-  /// Two of them.
+  /// A list of two integers.
   std::vector<int64_t> pair(const char* key) const;
 
   const std::string& place() const { return place_; }

@@ -11,7 +11,7 @@ Status status_of(std::string why) {
   return why.empty() ? Status{} : Status::failure(std::move(why));
 }
 
-// What a file says of a source that differs from the map, or "".
+// In what a file's description of a source differs from the map, or "".
 std::string difference(const WeightSource& source, const ir::SafetensorsFile& file) {
   const ir::SafetensorsEntry* entry = file.find(source.name);
   if (!entry) return fmt::format("has no tensor '{}'", source.name);

@@ -1,4 +1,4 @@
-// The files of a checkpoint, held to what a map says of them.
+// The files of a checkpoint, checked against a map.
 #pragma once
 
 #include <cstddef>
@@ -14,19 +14,19 @@ namespace maco::runtime {
 
 class WeightFiles {
  public:
-  /// Opens those that have one of these sources (indices into map.sources; others may be missing)
-  /// and checks each: the file's size, and that the tensor is there with its dtype, shape and
-  /// place. `map` must outlive the object.
+  /// Opens the files with these sources (indices into map.sources; other files may be missing), and
+  /// checks each: the file's size, and that each tensor is there with its dtype, shape and place.
+  /// `map` must outlive the object.
   Status open(const WeightMap& map, const std::string& folder, const std::vector<size_t>& sources);
 
-  /// Reads `bytes` bytes from byte `offset` of a source that was opened on. From any number of
-  /// threads at once.
+  /// Reads `bytes` bytes, from byte `offset` on, of a source that was opened. Any number of threads
+  /// may read at once.
   Status read(const WeightSource& source, int64_t offset, void* to, size_t bytes) const;
 
  private:
   Status open_file(const WeightFile& file, const std::string& folder, ir::SafetensorsFile& to);
 
-  std::vector<std::unique_ptr<ir::SafetensorsFile>> files_;  // one a file of the map, or null
+  std::vector<std::unique_ptr<ir::SafetensorsFile>> files_;  // one for each of the map's, or null
 };
 
 }  // namespace maco::runtime

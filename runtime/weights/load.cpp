@@ -22,7 +22,7 @@ namespace {
 
 using MakeWriter = std::function<std::unique_ptr<TensorWriter>(size_t bytes, Status& status)>;
 
-// What the threads of one load share. They take slices in order, each the next one.
+// What the threads of one load share. Each thread takes the next slice in order.
 class Loading {
  public:
   Loading(const WeightMap& map, const WeightFiles& files, const std::vector<WeightTarget>& targets,
@@ -68,7 +68,7 @@ class Loading {
       try {
         threads_.emplace_back([this] { serve(); });
       } catch (const std::system_error& e) {
-        // Those that are there do the work of all.
+        // The existing threads do the work of all.
         if (threads_.empty())
           fail(Status::failure(
               fmt::format("the system gives no thread to load with: {}", e.what())));
@@ -92,7 +92,7 @@ class Loading {
     if (--running_ == 0) changed_.notify_all();
   }
 
-  // The first failure is the one that is told. Under the mutex.
+  // The first failure is reported. Called with the mutex held.
   void fail(Status status) {
     if (status_) status_ = std::move(status);
     ended_early_ = true;
@@ -150,14 +150,14 @@ class Loading {
   std::atomic<size_t> next_{0};
   std::atomic<int64_t> done_{0};
   std::atomic<bool> ended_early_{false};
-  std::mutex mutex_;  // of the next three
+  std::mutex mutex_;  // for the next three
   std::condition_variable changed_;
   size_t running_ = 0;
   Status status_;
   std::vector<std::thread> threads_;
 };
 
-// Of a dim its maximum.
+// An extent, with dims at their maxima.
 int64_t extent_of(const ir::Manifest& manifest, const ir::Expr& extent) {
   const auto value = ir::evaluate(extent, [&](std::string_view name) -> std::optional<int64_t> {
                        if (name == "world") return manifest.world;

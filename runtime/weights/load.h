@@ -1,5 +1,5 @@
-// Loads params from a checkpoint into a session, or into ordinary memory, at the files' rate: by
-// several threads, without a copy of any file or tensor.
+// Loads params from a checkpoint into a session, or into ordinary memory, as fast as files can be
+// read: by several threads, without a copy of any file or tensor.
 #pragma once
 
 #include <atomic>
@@ -19,12 +19,12 @@
 namespace maco::runtime {
 
 struct LoadOptions {
-  /// Told how many bytes of how many are loaded, by the thread that calls: at most ten times a
-  /// second, and at the end.
+  /// Called with the loaded and the total bytes, on the calling thread: at most ten times a second,
+  /// and at the end.
   std::function<void(int64_t done, int64_t total)> progress = {};
-  const std::atomic<bool>* stop = nullptr;  // ends it once true, with a failure
+  const std::atomic<bool>* stop = nullptr;  // ends the load, with a failure, once true
   int threads = 0;                          // 0: as many as the machine suggests
-  size_t slice_bytes = size_t{4} << 20;  // of a thread: two on GPUs, and a buffer of twice as much
+  size_t slice_bytes = size_t{4} << 20;     // of a thread; two on GPUs, and a buffer of twice that
 };
 inline constexpr const char* kLoadStopped = "loading was stopped by its caller";
 
@@ -35,18 +35,18 @@ struct WeightWanted {
   std::vector<int64_t> shape;
 };
 std::vector<WeightWanted> params_of(const ir::Manifest& manifest);
-/// Whether the map is for so many ranks, and has all these params as they are here; a failure names
-/// those that it lacks, or the first that differs.
+/// Checks that the map is for `world` ranks and has all these params with their types and shapes. A
+/// failure names the missing ones, or the first that differs.
 Status check_weights(const WeightMap& map, int64_t world, const std::vector<WeightWanted>& params);
 
-/// The params of a session's kernel on the ranks of this process, as targets; `map` has them all.
-/// Their memory is the session's: places have none.
+/// The params of a session's kernel on the ranks of this process, as targets; `map` must have them
+/// all. Their memory is the session's: places have none.
 std::vector<WeightTarget> targets_of(const WeightMap& map, const Session& session);
-/// Sources of these targets.
+/// The sources of these targets.
 std::vector<size_t> sources_of(const std::vector<WeightTarget>& targets);
 
-/// Fills params of one session: allocates those that have no memory, and writes them all. Not while
-/// it launches. After a failure they hold anything. `files` has their sources.
+/// Fills params of one session: allocates those without memory, and writes them all. Not while
+/// launching. After a failure they hold anything. `files` must have their sources.
 Status load_weights(Session& session, const WeightMap& map, const WeightFiles& files,
                     std::vector<WeightTarget> targets, const LoadOptions& options = {});
 

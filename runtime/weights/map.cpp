@@ -22,7 +22,7 @@ std::string shape_text(const std::vector<int64_t>& shape) {
   return fmt::format("[{}]", fmt::join(shape, ","));
 }
 
-// Rows and columns of a shape; its bytes, which 63 bits hold.
+// The rows and columns of a shape, and its bytes, which fit in 63 bits.
 int64_t measure(const Fields& fields, const std::vector<int64_t>& shape, ir::DType dtype,
                 int64_t& rows, int64_t& cols) {
   int64_t bytes = ir::size_of(dtype);
@@ -213,7 +213,7 @@ class Reader {
     return part;
   }
 
-  // Each is compared with those that begin above it and end below its first row.
+  // Each part is compared with those that begin above it and end below its first row.
   static void check_overlaps(const std::vector<WeightPart>& parts, const std::string& place) {
     std::vector<size_t> order(parts.size());
     for (size_t i = 0; i < order.size(); ++i) order[i] = i;

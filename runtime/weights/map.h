@@ -30,27 +30,27 @@ struct WeightSource {
   int64_t begin = 0;  // byte of the file
 };
 
-/// A box of a source, and where it goes in a param.
+/// A box of a source, and its place in a param.
 struct WeightPart {
   size_t source = 0;                             // index into WeightMap::sources
   int64_t row = 0, rows = 0, col = 0, cols = 0;  // the box
   int64_t to_row = 0, to_col = 0;
   bool transpose = false;     // of the box
   std::optional<float> plus;  // added to each element
-  /// Of the box in the param.
+  /// The size of the box in the param.
   int64_t height() const { return transpose ? cols : rows; }
   int64_t width() const { return transpose ? rows : cols; }
 };
 
-/// A param: f32, f16 or bf16. What no part covers is zero; parts don't overlap.
+/// A param: f32, f16 or bf16. Elements in no part are zero; parts don't overlap.
 struct WeightParam {
   std::string name;
   ir::DType dtype = ir::DType::F32;
   std::vector<int64_t> shape;
   int64_t rows = 1, cols = 1;
-  bool same = true;                            // on all ranks
-  std::vector<std::vector<WeightPart>> parts;  // one list, or one a rank
-  std::vector<float> values;                   // instead of parts
+  bool same = true;                            // whether it is the same on all ranks
+  std::vector<std::vector<WeightPart>> parts;  // one list, or one for each rank
+  std::vector<float> values;                   // in place of parts
   const std::vector<WeightPart>& parts_of(int rank) const {
     return parts[same ? 0 : static_cast<size_t>(rank)];
   }
@@ -59,12 +59,12 @@ struct WeightParam {
 struct WeightMap {
   std::string architecture, dtype;
   int64_t world = 1;
-  int64_t max_seq = 0, chunk = 0, verify_rows = 0, vocabulary = 0;  // 0: it doesn't say
+  int64_t max_seq = 0, chunk = 0, verify_rows = 0, vocabulary = 0;  // 0: unspecified
   std::vector<int64_t> eos;
   std::vector<WeightFile> files;
   std::vector<WeightSource> sources;  // by name
   std::vector<WeightParam> params;    // by name
-  /// Null: there is none.
+  /// Null if there is none.
   const WeightParam* find(std::string_view name) const;
 };
 
@@ -72,8 +72,8 @@ struct WeightMapResult {
   std::optional<WeightMap> map;
   std::string error;  // why there is none: "weights.json: param 'w', part 1: ..."
 };
-/// Reads and checks it: every key and type, that files have no folders in their names, that sources
-/// lie within their files, and parts within their sources and params without overlaps.
+/// Reads and checks weights.json: every key and type, that file names contain no folders, that
+/// sources lie within their files, and parts within their sources and params without overlaps.
 WeightMapResult parse_weights(std::string_view text, const std::string& name = "weights.json");
 
 }  // namespace maco::runtime

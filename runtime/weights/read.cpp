@@ -8,10 +8,10 @@
 namespace maco::runtime {
 namespace {
 
-// A run of a row that is at least so long is read by itself. Of shorter ones whole rows are read,
+// A run of a row that is at least so long is read by itself. For shorter runs whole rows are read,
 // if these aren't much longer.
 constexpr int64_t kLongRun = int64_t{16} << 10;
-constexpr int64_t kBatch = int64_t{1} << 20;  // bytes that are read and then converted, at most
+constexpr int64_t kBatch = int64_t{1} << 20;  // the most bytes that are read and then converted
 constexpr int64_t kMuchLonger = 16, kMuchLongerAgain = 2;  // the latter if rows are read again
 
 bool covered(const WeightSlice& slice, const std::vector<WeightPiece>& pieces, size_t image) {
@@ -79,7 +79,7 @@ Status SliceReader::fill_rows(const WeightSlice& slice, Pieces pieces,
       MACO_TRY(read_direct(slice, piece, images[piece.image]));
     return {};
   }
-  // What all pieces need, unless most of that is in none of them.
+  // The columns that any piece needs, unless most of them are in none.
   int64_t begin = pieces[0].col, end = begin, wanted = 0;
   for (const WeightPiece& piece : pieces) {
     end = std::max(end, piece.col + piece.cols);
@@ -114,7 +114,7 @@ Status SliceReader::read_buffered(const WeightSlice& slice, Pieces pieces, int64
   const WeightParam& param = *slice.target->param;
   for (int64_t r = 0; r < pieces[0].rows; r += step) {
     const int64_t rows = std::min(step, pieces[0].rows - r), row = pieces[0].row + r;
-    // Whole rows are one run.
+    // If the box has whole rows, they are one run.
     const int64_t runs = pitch == source.cols ? 1 : rows;
     for (int64_t i = 0; i < runs; ++i)
       MACO_TRY(files_.read(source, ((row + i) * source.cols + begin) * size,

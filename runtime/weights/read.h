@@ -1,4 +1,4 @@
-// Fills slices of params with what files have.
+// Fills slices of params from files.
 #pragma once
 
 #include <cstddef>
@@ -12,27 +12,28 @@
 
 namespace maco::runtime {
 
-/// Of one thread. Large runs are read straight to where they go; the rest is read many rows at once
-/// into a buffer of its own, for all images that need these rows, and converted from there.
+/// For one thread. Large runs are read straight to their destination. The rest is read many rows at
+/// once into a buffer, for all images that need these rows, and converted from there.
 class SliceReader {
  public:
-  /// `buffer`: bytes of that buffer, which is made when it is needed. The others must outlive it.
+  /// `buffer`: the size of that buffer, which is allocated when needed. The other arguments must
+  /// outlive the object.
   SliceReader(const WeightMap& map, const WeightFiles& files, size_t buffer)
       : map_(map), files_(files), most_(buffer) {}
 
   /// `images`: as many as slice.images(), each of slice.bytes() bytes. `read`: how many bytes of
-  /// the checkpoint, and of values, went there.
+  /// the checkpoint, and of values, were used.
   Status fill(const WeightSlice& slice, std::span<std::byte* const> images, int64_t& read);
 
  private:
   using Pieces = std::span<const WeightPiece>;
 
-  /// Pieces of the same rows of one source.
+  /// Fills pieces of the same rows of one source.
   Status fill_rows(const WeightSlice& slice, Pieces pieces, std::span<std::byte* const> images);
-  /// Whether the piece's elements are read to where they go, by few calls.
+  /// Whether the piece's elements can be read straight to their destination, by few calls.
   bool is_direct(const WeightSlice& slice, const WeightPiece& piece) const;
   Status read_direct(const WeightSlice& slice, const WeightPiece& piece, std::byte* image);
-  /// Through the buffer: columns [begin, end) of the rows, which have all the pieces'.
+  /// Through the buffer: reads columns [begin, end) of the rows, which contain all the pieces.
   Status read_buffered(const WeightSlice& slice, Pieces pieces, int64_t begin, int64_t end,
                        std::span<std::byte* const> images);
 

@@ -50,7 +50,7 @@ std::vector<WeightSlice> cut(const WeightTarget& target, size_t bytes) {
   return slices;
 }
 
-// Where a target begins in the checkpoint; those of no file come first.
+// Where a target begins in the checkpoint; targets without a file come first.
 std::pair<int64_t, int64_t> begin_of(const WeightMap& map, const WeightTarget& target) {
   const auto& parts = target.param->parts_of(target.places[0].rank);
   if (parts.empty()) return {-1, 0};

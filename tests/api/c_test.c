@@ -1,5 +1,5 @@
 #define _POSIX_C_SOURCE 200809L  // mkdtemp
-// The library from C: what fails says so by code and message, and every handle may be NULL.
+// The library from C: failures are reported by code and message, and every handle may be NULL.
 #include <maco/maco_c.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -57,7 +57,7 @@ static void test_errors(void) {
   maco_string_free(NULL);
 }
 
-// What is wrong with a graph, and what a compiler warned of, piece by piece.
+// Reads what is wrong with a graph, and the compiler's warnings, piece by piece.
 static void test_diagnostics(void) {
   maco_error* error = NULL;
   CHECK(!maco_graph_parse("graph g {\n  output y = relu(x)\n  output z = reluu(y)\n}\n", "a.maco",
@@ -98,8 +98,8 @@ static void tell(void* data, const char* what) {
   ++told;
 }
 
-// Of a session of kGraph with w = 2 and memory for all.
-// Scalars in memory of 8 bytes, and such as count from the end of 1 to 2.
+// For a session of kGraph with w = 2 and memory for all tensors: scalars in memory with 8 bytes,
+// and scalars that count from the end of 1 to 2.
 static void test_forms(maco_session* session, const maco_value* values) {
   maco_error* error = NULL;
   int64_t s_of[] = {2, 2};
@@ -133,7 +133,7 @@ static void test_places(maco_session* session, const maco_value* values) {
   CHECK(maco_session_launch_with(session, values, 2, NULL, 0, places, 2, NULL, &error) == MACO_OK);
   CHECK(maco_session_wait(session, &error) == MACO_OK);
   CHECK(y[0][0] == 10 && y[0][1] == 12 && y[1][0] == 14 && y[1][1] == 16);
-  // Only for that launch.
+  // The other addresses are for that launch only.
   CHECK(maco_session_read(session, 0, "y", after, sizeof after, &error) == MACO_OK);
   CHECK(memcmp(before, after, sizeof before) == 0);
   CHECK(maco_session_run(session, values, 2, &error) == MACO_OK);
@@ -161,7 +161,7 @@ static void loaded(void* data, int64_t done, int64_t total) {
   ++told;
 }
 
-// Of a session of kGraph: a file of four numbers, of which rank 1 has the last as the first.
+// For a session of kGraph: loads a file of four numbers; rank 1 has the last one first.
 static void test_load(maco_session* session) {
   maco_error* error = NULL;
   char folder[] = "/tmp/maco_c_testXXXXXX", path[64], weights[1024];
@@ -210,7 +210,7 @@ static void test_run(void) {
   maco_compile_options compile = {.size = sizeof compile, .target = "cpu", .no_fuse = 1};
   maco_kernel* kernel = maco_compile(graph, &compile, &error);
   CHECK(kernel && !error);
-  // Of no version, within a field, of one to come.
+  // Sizes of no version, within a field, and of a later version.
   const size_t wrong[] = {3, offsetof(maco_compile_options, target) + 4, sizeof compile + 8};
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; ++i) {
     compile.size = wrong[i];
@@ -250,7 +250,7 @@ static void test_run(void) {
       .size = sizeof where, .device = MACO_CPU, .timeout_ms = 20000, .process_a_rank = 1};
   CHECK(!maco_session_open(kernel, &where, &error));
   CHECK(failed(&error, MACO_INVALID_ARGUMENT, ""));
-  // A caller from before there were processes: what lies behind its options isn't looked at.
+  // A caller compiled before there were processes: what lies behind its options isn't read.
   where.size = offsetof(maco_session_options, process_a_rank);
   maco_session* session = maco_session_open(kernel, &where, &error);
   CHECK(session && !error);

@@ -1,4 +1,5 @@
-// A checkpoint of one file, for tests of Session::load: 'w' of bf16[512, 128], whose bits count.
+// A checkpoint of one file, for tests of Session::load: 'w' of bf16[512, 128]; tests compare its
+// bits.
 #pragma once
 
 #include <unistd.h>
@@ -44,7 +45,7 @@ class Checkpoint {
            std::to_string(begin_) + R"(}}, "params": {")" + param + R"(": {"dtype": "bf16", )" +
            what + "}}}";
   }
-  /// Of which each rank has half of the rows.
+  /// weights.json in which each rank has half of the rows.
   std::string halves(const std::string& param) const {
     return weights(param, R"("shape": [256, 128], "ranks": [[{"from": "w", "rows": [0, 256]}],
                              [{"from": "w", "rows": [256, 512]}]])");

@@ -1,6 +1,6 @@
-// What the host does around kernels on GPUs, with a driver that has none (fake_driver): whose
-// memory and streams are used, that the caller's context stays, that failures come back, that all
-// is freed.
+// Tests the host's work around kernels on GPUs, with a driver that has no GPU (fake_driver): whose
+// memory and streams are used, that the caller's context stays, that failures are reported, and
+// that everything is freed.
 #include <dlfcn.h>
 #include <maco/maco.h>
 #include <sys/wait.h>
@@ -53,7 +53,8 @@ class Fake {
   int (*get_)(void**) = nullptr;
 };
 
-// Nothing where there is no NVRTC, which has compiled it before: it doesn't take this driver.
+// Nothing if there is no NVRTC, which has compiled the kernel before, as it doesn't take this
+// driver.
 std::optional<Kernel> kernel_of_test(const std::string& name = "cuda_host") {
   CompileOptions options;
   options.sms = 16;
@@ -104,7 +105,7 @@ TEST_CASE("launches go to the caller's streams and memory, and its context stays
       CHECK(l.tensors[0] == x[static_cast<size_t>(l.rank)].data());
       CHECK(l.tensors[1] == w[static_cast<size_t>(l.rank)].data());
     }
-    // Elsewhere from the next launch on, with new maps.
+    // At another address from the next launch on, with new maps.
     const int maps = driver->maps();
     s.launch({{"pos", 0}}, streams).value();
     CHECK(driver->maps() == maps);
@@ -152,7 +153,7 @@ TEST_CASE("a launch can have tensors elsewhere, and copies nothing where one bef
     }
     char first = 0, second = 0;
     void* const streams[] = {&first, &second};
-    // Whether the last two launches, of both ranks, had set `set`.
+    // Whether the last two launches, one on each rank, had set `set`.
     const auto had = [&](size_t set) {
       for (int at = driver->launches() - 2; at < driver->launches(); ++at) {
         const fake::Launched l = driver->launch(at);
@@ -185,14 +186,14 @@ TEST_CASE("a launch can have tensors elsewhere, and copies nothing where one bef
     launch(0);
     launch(1);
     CHECK(driver->maps() == maps);
-    // Of those that are written over only what moved is described again.
+    // In tables that are overwritten, only the tensors that moved are described again.
     for (size_t set = 2; set < kSets; ++set) launch(set);
     maps = driver->maps();
     launch(0);
     CHECK(driver->maps() == maps + 2);  // x, on two ranks
     launch(kSets - 1);
     CHECK(driver->maps() == maps + 2);
-    // A captured launch keeps its own.
+    // A captured launch keeps a table of its own.
     for (void* stream : streams) driver->capture(stream, true);
     put(2);
     for (void* stream : streams) driver->capture(stream, false);
@@ -322,7 +323,7 @@ TEST_CASE("launches of a captured graph have numbers of their own, and find what
     }
     CHECK(driver->launches() == launched + 6);
     CHECK(c.last().epoch == epoch + 3);
-    // Others of the session have the numbers that follow.
+    // The session's other launches continue the numbering.
     c.session.run({{"pos", 2}}).value();
     CHECK((c.last().epoch == epoch + 4 && c.last().variable == 2));
     c.session.launch({{"pos", 1}}, c.streams).value();
@@ -330,16 +331,16 @@ TEST_CASE("launches of a captured graph have numbers of their own, and find what
     const uint32_t others = c.last().epoch;
     c.replay(1);
     CHECK(c.last().epoch == others + 1);
-    // As numbers, which stay.
+    // Values given as numbers stay the same.
     c.capture({{"pos", 2}});
     c.replay(4);
     CHECK(c.last().variable == 2);
-    // What a tensor's memory is, they find out.
+    // Launches find a tensor's new memory.
     alignas(16) static std::array<char, 65536> x;
     c.session.bind(0, "x", x.data(), 65536).value();
     c.replay(0);
     CHECK(driver->launch(driver->launches() - 2).tensors[0] == x.data());
-    // Also behind a launch that runs, once that was waited for.
+    // Also after a launch that was running, once that was awaited.
     c.session.launch({{"pos", 1}}).value();
     c.session.bind(1, "x", x.data(), 65536).value();
     CHECK(c.session.ended().value());
@@ -350,7 +351,7 @@ TEST_CASE("launches of a captured graph have numbers of their own, and find what
   CHECK(driver->alive() == before);
 }
 
-// A variable of the environment, which the driver's answers depend on, while it lives.
+// Sets an environment variable, on which the driver's answers depend, while it lives.
 struct Set {
   const char* name;
   Set(const char* n, const char* value) : name(n) { ::setenv(name, value, 1); }
@@ -430,7 +431,7 @@ TEST_CASE("a captured launch that stops is told of, and those behind it wait for
     CHECK(driver->launches() == launched + 2);
     c.session.wait().value();
   }
-  // In a task of one rank.
+  // A failure in a task of one rank.
   driver->stop_next(0);
   c.replay(1);
   const int launched = driver->launches();
@@ -467,7 +468,7 @@ TEST_CASE("counters are reset in time, also where graphs use them up") {
   c.session.wait().value();
   CHECK(driver->resets() == resets + 2);
   c.replay(1);
-  // Where nobody waits there is an end.
+  // If nobody waits, launches stop at the limit.
   set_left(1);
   c.replay(1);
   const int launched = driver->launches();
@@ -542,10 +543,10 @@ TEST_CASE("collectives go to NCCL, launch by launch, on the SMs that are left") 
                  "allreduce 1 of 3: 0"};
     return all;
   };
-  calls_of(0);  // of whether it opens
+  calls_of(0);  // drops the calls made when opening
   {
     Session s = Session::open(*kernel).value();
-    // Once ahead of all launches, when nothing waits.
+    // Once before all launches, when nothing waits.
     Texts first = expected(1, "320");
     first.push_back("allreduce 1 of 3: 0");
     CHECK(calls_of(1) == first);
@@ -562,7 +563,7 @@ TEST_CASE("collectives go to NCCL, launch by launch, on the SMs that are left") 
     CHECK(calls.front().sms == 131);  // nothing computes: one SM hands over
     CHECK(nccl->communicators() == 2);
     {
-      // Another session of the same ranks takes the communicator that is there.
+      // Another session of the same ranks uses the existing communicator.
       Session other = Session::open(*kernel).value();
       CHECK(nccl->communicators() == 2);
       other.allocate().value();
@@ -607,7 +608,7 @@ TEST_CASE("sessions on GPUs open and close without a trace") {
   CHECK(driver->alive() == before);
 }
 
-// Runs `body` in a process for each of two ranks, until it says what is wrong, or "".
+// Runs `body` in a process for each of two ranks; it returns what is wrong, or "".
 void in_processes(const std::function<std::string(int)>& body) {
   static int groups = 0;
   const std::string group = std::to_string(::getpid()) + "." + std::to_string(groups++);
@@ -650,7 +651,7 @@ SessionOptions process_a_rank() {
   return options;
 }
 
-// Where ranks have symmetric memory of a session, as its next launch is told.
+// The ranks' addresses of a session's symmetric memory, as its next launch gets them.
 std::array<char*, 2> symmetric_of(const Fake& driver, Session& s) {
   s.run({{"pos", 0}}).value();
   const fake::Launched last = driver->launch(driver->launches() - 1);
@@ -674,7 +675,7 @@ TEST_CASE("sessions of one process share a piece of symmetric memory, each a par
   constexpr ptrdiff_t kUnit = 65536;
   for (size_t n = 1; n < places.size(); ++n)
     for (size_t r = 0; r < 2; ++r) CHECK(places[n][r] - places[n - 1][r] == kUnit);
-  // A part that is given back is the next one's, empty.
+  // A part that was released is used again, cleared.
   sessions.erase(sessions.begin() + 1);
   Session again = Session::open(*kernel).value();
   again.allocate().value();
@@ -704,7 +705,7 @@ TEST_CASE("a process a rank: sessions share a piece where the same part is free 
       wrong += expect(more[1] < more[0] && more[2] == more[1], "what later sessions add");
       for (const size_t r : {0, 1})
         wrong += expect(places[2][r] - places[1][r] == 65536, "parts side by side");
-      // One rank lets go of the first, the other of the second: neither part is free on both.
+      // One rank releases the first part, the other the second: neither is free on both.
       sessions.erase(sessions.begin() + rank);
       Session other = Session::open(*kernel, process_a_rank()).value();
       other.allocate().value();
@@ -739,7 +740,7 @@ TEST_CASE("a process a rank: each launches its own, all see each other's memory"
       wrong += expect(driver->launches() == launched + 5, "how many launches");
       const fake::Launched last = driver->launch(driver->launches() - 1);
       wrong += expect(last.rank == rank && last.device == rank, "who launched");
-      // What one writes into the other's memory, the other finds in its own.
+      // What one rank writes into the other's memory, the other finds in its own.
       if (!last.symmetric || !last.symmetric[0] || !last.symmetric[1]) return wrong + "no memory";
       last.symmetric[1 - rank][5] = static_cast<char>(7 + rank);
       s.run({{"pos", 0}}).value();
@@ -775,14 +776,14 @@ TEST_CASE("a process a rank: what fails on one fails on all, and then they run a
     const Status begun = s.launch(values);
     if (rank == 1) wrong += expect(begun, "could not launch the kernel", "no start of a launch");
     wrong += expect(s.wait(), "rank 1 on GPU 1: could not launch", "waited");
-    // Refused on one, before it is enqueued.
+    // Refused on one rank before it is enqueued.
     const Status refused = s.launch({{"pos", 9 * rank}});
     if (rank == 1) wrong += expect(refused, "scalar 'pos' is 9", "out of range");
     wrong += expect(s.wait(), "rank 1: scalar 'pos' is 9", "waited for what one refused");
     for (int n = 0; n < 3; ++n) s.launch(values).value();
     while (!s.ended().value()) continue;
     s.wait().value();
-    // Told when they are waited for.
+    // Reported when they are awaited.
     for (int n = 0; n < 3; ++n) s.launch({{"pos", n == 1 ? rank : 0}}).value();
     wrong +=
         expect(s.wait(), "rank 1 was launched with other dims or scalars than", "other values");
@@ -797,7 +798,7 @@ TEST_CASE("a process a rank: what fails on one fails on all, and then they run a
     s.run(values).value();
     return wrong;
   });
-  // Out of step, which can't be mended.
+  // Ranks are out of step, which can't be repaired.
   in_processes([&](int rank) {
     Session s = Session::open(*kernel, process_a_rank()).value();
     s.allocate().value();
@@ -813,7 +814,7 @@ TEST_CASE("a process a rank: what fails on one fails on all, and then they run a
                        std::string::npos,
         opened ? "opened" : opened.error().message);
   });
-  // Whom nobody waits for.
+  // A launch for which nobody waits.
   in_processes([&](int rank) {
     Session s = Session::open(*kernel, process_a_rank()).value();
     s.allocate().value();
@@ -835,7 +836,7 @@ TEST_CASE("a process a rank: on which GPUs") {
     s.allocate().value();
     s.run({{"pos", 0}}).value();
     std::string wrong = expect(driver->launch(driver->launches() - 1).device == 0, "not on GPU 0");
-    // As where a launcher shows each process but one.
+    // As if a launcher showed each process only one GPU.
     ::setenv("FAKE_DEVICES", "1", 1);
     const auto refused = Session::open(*kernel, process_a_rank());
     return wrong +
@@ -936,7 +937,7 @@ TEST_CASE("a process a rank: they join NCCL by one id") {
   });
 }
 
-// Of a session of cuda_host.maco.
+// For a session of cuda_host.maco.
 bool has_weights(const Session& s, int rank, const Checkpoint& c, size_t row) {
   std::vector<char> w(65536);
   s.read(rank, "w", w.data(), 65536).value();
@@ -950,7 +951,7 @@ TEST_CASE("params are loaded through pinned memory, each thread with streams of 
   const int before = driver->alive();
   char mine = 0;
   driver.set_context(&mine);
-  // Copies end as late as they may: memory that is filled again too soon shows.
+  // Copies end as late as they may, so that filling memory too early shows.
   ::setenv("FAKE_LATE_COPIES", "1", 1);
   {
     const Checkpoint c;
@@ -967,7 +968,7 @@ TEST_CASE("params are loaded through pinned memory, each thread with streams of 
         .value();
     CHECK((has_weights(s, 0, c, 9) && has_weights(s, 1, c, 9)));
     CHECK(driver.context() == &mine);
-    // While somebody captures, too.
+    // Also while somebody captures.
     char stream = 0;
     driver->capture(&stream, true);
     s.load(c.halves("w"), c.folder()).value();

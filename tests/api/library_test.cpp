@@ -1,4 +1,4 @@
-// The library of applications, through its public headers and its shared object alone.
+// Tests the library for applications, through its public headers and its shared object alone.
 #include <maco/maco.h>
 
 #include <algorithm>
@@ -325,7 +325,7 @@ TEST_CASE("a kernel runs in the caller's memory") {
       CHECK(cache[rank][32 + i] == x[rank][i]);
     }
   CHECK(cache[0][56] == 0);
-  // Elsewhere from the next launch on.
+  // At another address from the next launch on.
   alignas(16) std::array<float, 48> moved = {};
   s.bind(1, "y", moved.data(), 192).value();
   s.run({{"pos", 0}}).value();
@@ -361,7 +361,7 @@ TEST_CASE("a kernel has variants, of which each launch takes one") {
     s.launch({{"pos", 2}, {"n", 1}}).value();
     s.launch({{"pos", 0}, {"n", 1}}).value();
     s.wait().value();
-    // Rows 0 to 5 of x by the first launch, of which later ones replace some; all in one cache.
+    // Rows 0 to 5 of x come from the first launch, later launches replace some; all in one cache.
     std::array<float, 80> cache;
     s.read(1, "cache", cache.data(), 320).value();
     const std::array<float, 10> first = {0, 8, 0, 24, 0, 8, 0, 0, 0, 0};
@@ -397,7 +397,7 @@ TEST_CASE("two kernels share params and states") {
   second.read(0, "z", z.data(), 128).value();
   CHECK((z[0] == 10 && z[5] == 600 && z[7] == 80000 && z[8] == 0));
   CHECK(second.bench({}, 3).value() > 0);
-  // What lives somewhere stays there.
+  // Tensors that have memory keep it.
   first.share(first).value();
   first.bind(0, "w", first.address(0, "w").value(), 16).value();
   first.run().value();
@@ -444,7 +444,7 @@ TEST_CASE("a launch that isn't waited for tells its failure at the next call") {
 }
 
 TEST_CASE("dims and scalars may lie in memory, on each rank") {
-  // What the launch derives of them has every operator, and all of it is exact.
+  // The values that a launch derives use every operator, and all of them are exact.
   Session s = open(Graph::parse(R"(graph g(world = 2) {
     dim n <= 6
     scalar pos in [-9, 5)

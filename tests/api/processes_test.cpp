@@ -1,4 +1,4 @@
-// A process for each rank, by the library.
+// Tests a process for each rank, by the library.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -79,7 +79,7 @@ int run_profiled(int rank) {
   return profile->trace.find("rank 2") != std::string::npos ? 0 : 5;
 }
 
-// What a rank does: 0 if all is right, else where it isn't.
+// What a rank does. Returns 0 if all is right, else the place where it isn't.
 int run_rank(int rank, bool leaves) {
   const SessionOptions options = options_of(rank);
   // Two sessions at once, opened in one order by all.
@@ -129,7 +129,7 @@ TEST_CASE("a process that leaves fails the launches of the others") {
 }
 TEST_CASE("processes launch again after a launch that failed on one") { run_all(run_wrong_once); }
 
-// One rank opens its session otherwise: all are told how.
+// One rank opens its session with other settings: all are told the difference.
 int run_told_differently(int rank) {
   SessionOptions options = options_of(rank);
   options.profile = rank == 1;

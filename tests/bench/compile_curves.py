@@ -24,11 +24,11 @@ import threading
 import time
 
 from compile_shapes import shapes
-from curves_svg import draw
+from curves_svg import COLOURS, draw
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 DECODE = os.path.join(ROOT, "examples", "graphs", "llama70b_decode_tp8.maco")
-PASSES = ["tile", "insert-sync", "prune-sync", "verify"]
+PASSES = []  # of macoc, in their order; main() asks it
 NOISE = 0.1  # seconds below which a run says nothing of growth
 
 
@@ -113,12 +113,18 @@ def slope(runs, seconds):
     return sum((x - x_mean) * (y - y_mean) for x, y in points) / sum((x - x_mean) ** 2 for x, _ in points)
 
 
-HEADINGS = (f"{'size':>12} {'tasks':>8} {'seconds':>8} {'wall':>7}" + "".join(f" {p:>11}" for p in PASSES) +
+def headings():
+    return (f"{'size':>12} {'tasks':>8} {'seconds':>8} {'wall':>7}" + "".join(f" {p:>{width(p)}}" for p in PASSES) +
             f" {'rest':>7} {'MB peak':>8} {'kernel MB':>9} {'symm. MB':>8}")
 
 
-def rest(run):
-    return max(run["seconds"] - sum(run["passes"].get(p, 0) for p in PASSES), 0)
+def width(name):
+    return max(len(name), 5)
+
+
+def rest(run, passes=None):
+    """Seconds outside of these passes, of all if none are named."""
+    return max(run["seconds"] - sum(run["passes"].get(p, 0) for p in passes or PASSES), 0)
 
 
 def row(label, run, before):
@@ -126,7 +132,7 @@ def row(label, run, before):
         cells = f"{label:>12}  {run['status']}"
         return cells if run["status"] == "not run" else f"{cells} ({run['seconds']:.1f} s, {run['memory_bytes'] / 1e6:.0f} MB)"
     cells = f"{label:>12} {run['tasks']:8} {run['seconds']:8.2f} {run['wall_seconds']:7.2f}"
-    cells += "".join(f" {run['passes'].get(p, 0):11.2f}" for p in PASSES)
+    cells += "".join(f" {run['passes'].get(p, 0):{width(p)}.2f}" for p in PASSES)
     megabytes = [run.get(key, 0) / 1e6 for key in ("memory_bytes", "kernel_bytes", "symmetric_bytes")]
     cells += f" {rest(run):7.2f} {megabytes[0]:8.0f} {megabytes[1]:9.2f} {megabytes[2]:8.1f}"
     if "nvrtc_seconds" in run:
@@ -144,11 +150,12 @@ def slopes(runs):
 
 
 def series(runs, before):
-    """Lines of the plot: all, passes that reach the noise, and the seconds before."""
+    """Lines of the plot: all, passes with a colour that reach the noise, the rest without these, and the seconds before."""
     done = [r for r in runs.values() if r["status"] == "ok"]
     lines = {"all": [(r["tasks"], r["seconds"]) for r in done]}
-    for name in PASSES + ["the rest"]:
-        line = [(r["tasks"], rest(r) if name == "the rest" else r["passes"].get(name, 0)) for r in done]
+    shown = [p for p in PASSES if p in COLOURS]
+    for name in shown + ["the rest"]:
+        line = [(r["tasks"], rest(r, shown) if name == "the rest" else r["passes"].get(name, 0)) for r in done]
         if any(s >= NOISE for _, s in line):
             lines[name] = [(t, s) for t, s in line if s > 0.001]
     lines["before"] = [(r["tasks"], r["seconds"]) for r in before.values() if r["status"] == "ok"]
@@ -214,6 +221,8 @@ def main():
     parser.add_argument("--before", help="figures of an earlier commit, written by --json, to print beside these")
     args = parser.parse_args()
 
+    listed = subprocess.run([args.macoc, "--list-passes"], check=True, capture_output=True, text=True).stdout
+    PASSES.extend(line.split()[0] for line in listed.splitlines())
     with open(DECODE, encoding="utf-8") as file:
         known = shapes(file.read())
     wanted = args.only.split(",") if args.only else [shape.name for shape in known]
@@ -229,7 +238,7 @@ def main():
             figures = json.load(file)
     for shape in known:
         if shape.name in wanted:
-            print(f"\n{shape.name}: {shape.what}\n{HEADINGS}", flush=True)
+            print(f"\n{shape.name}: {shape.what}\n{headings()}", flush=True)
             runs = measure(args, shape, before.get(shape.name, {}))
             print(f"{'slopes':>12}: {slopes(runs)}", flush=True)
             figures[shape.name] = runs

@@ -5,8 +5,8 @@ import math
 
 COLUMNS, WIDTH, HEIGHT = 4, 300, 230
 LEFT, TOP, RIGHT, BOTTOM = 46, 36, 10, 30  # margins of a panel
-COLOURS = {"all": "#000000", "tile": "#e69f00", "insert-sync": "#d55e00", "prune-sync": "#cc79a7", "verify": "#0072b2",
-           "the rest": "#009e73", "before": "#999999"}
+COLOURS = {"all": "#000000", "tile": "#e69f00", "schedule": "#56b4e9", "insert-sync": "#d55e00", "prune-sync": "#cc79a7",
+           "share-slots": "#8b6914", "verify": "#0072b2", "the rest": "#009e73", "before": "#999999"}
 
 
 def decades(values):

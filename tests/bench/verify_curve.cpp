@@ -130,7 +130,7 @@ Program layers(size_t tasks, bool two_shot) {
   b.p.tasks.reserve(count * a_layer);
   BufferId x = b.buffer("x", BufferKind::Input, 1, kCols);
   EventId ready{};  // `x` is whole
-  // Temporaries of a layer serve the next but one again.
+  // Temporaries of a layer are used again by the next layer but one.
   BufferId xs[2], hs[2], os[2];
   for (int i = 0; i < 2; ++i) {
     xs[i] = b.buffer(fmt::format("x_{}", i), BufferKind::Temp, 1, kCols);
@@ -256,7 +256,7 @@ Program chains(size_t tasks) {
       };
       if (step > 0) {
         add(t, AccessKind::Read, row(pair[(step + 1) % 2], c));
-        // What the left neighbour made, which it overwrites in two steps.
+        // The left neighbour's result, which it overwrites in two steps.
         add(t, AccessKind::Read, row(pair[(step + 1) % 2], (c + kCtas - 1) % kCtas));
         wait(t, before[static_cast<size_t>((c + kCtas - 1) % kCtas)]);
         wait(t, before[static_cast<size_t>((c + 1) % kCtas)]);
@@ -322,14 +322,16 @@ int64_t status_bytes(const char* key) {
   return 0;
 }
 
-/// Of this process, which has one thread: what else the machine does counts little.
+/// CPU seconds of this process, which has one thread: other work on the machine has little
+/// influence.
 double cpu_seconds() {
   timespec t{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
   return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) * 1e-9;
 }
 
-/// In a process of its own, so that each starts with the same memory. The best of `repeats`.
+/// Measures in a process of its own, so that each measurement starts with the same memory. Prints
+/// the best of `repeats`.
 bool measure(const std::string& shape, const std::function<Program()>& make, int repeats,
              bool at_once) {
   std::cout.flush();

@@ -1,5 +1,5 @@
-// MACO with what this folder adds to it: graphs that use it are refused before and compiled
-// afterwards, proved, run and checked as all others are.
+// MACO with what this folder adds to it: graphs that use it are refused before, and afterwards
+// compiled, proved, run and checked as all others are.
 #include <fmt/format.h>
 
 #include "compiler/api/compile.h"
@@ -106,7 +106,7 @@ TEST_CASE("each wait of an algorithm from outside is needed, and its sums are pr
       CHECK_FALSE(verified(p));
     }
   CHECK(waits >= 6);
-  // The sum of another chunk, and one that leaves out the rank's own.
+  // The sum of another chunk, and one without the rank's own chunk.
   for (size_t c = 0; c < right.calls.size(); ++c) {
     if (right.calls[c].transfers[0].kind != ir::Transfer::Kind::Reduce) continue;
     ir::Program p = right;

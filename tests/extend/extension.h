@@ -9,8 +9,8 @@ namespace maco::extend {
 /// can't be registered.
 [[nodiscard]] std::string register_softcap();
 
-/// allreduce(x, algorithm = chunk_ring): the tensor is cut into as many chunks as there are ranks;
-/// each chunk goes round once to be summed, and once more to be handed out. Likewise.
+/// allreduce(x, algorithm = chunk_ring): the tensor is cut into one chunk for each rank. Each chunk
+/// goes round once to be summed, and once more to be distributed. Returns as above.
 [[nodiscard]] std::string register_chunk_ring();
 
 }  // namespace maco::extend

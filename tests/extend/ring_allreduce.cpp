@@ -1,12 +1,12 @@
 // chunk_ring: an all-reduce in which a rank only writes to the next one.
 //
-// Of `world` chunks, chunk c starts at rank c and goes round: rank c + s adds its own and passes
-// the sum on, until rank c - 1 has it all. Then it goes round once more, and everybody keeps it. As
-// rank r sees it: step s of the first round adds chunk r - s, step s of the second keeps chunk
-// r + 1 - s; the last step of the first round leaves it with chunk r + 1. So one call a step, with
-// regions relative to the rank, does for all ranks.
+// The tensor has `world` chunks. Chunk c starts at rank c and goes round: rank c + s adds its own
+// and passes the sum on, until rank c - 1 has the whole sum. Then it goes round once more, and
+// every rank keeps it. From rank r's view: step s of the first round adds chunk r - s, step s of
+// the second keeps chunk r + 1 - s; the last step of the first round leaves it with chunk r + 1. So
+// one call for each step, with regions relative to the rank, is enough for all ranks.
 //
-// Two launches' slots are enough: what arrives in a round has passed every rank, so that a rank
+// Slots for two launches are enough: what arrives in a round has passed every rank, so that a rank
 // that has ended launch e knows that all others have begun it.
 #include <fmt/format.h>
 
@@ -59,7 +59,7 @@ struct Step {
   bool own = false;       // the rank's own chunk goes in
   bool keep = false;      // to the result
   int64_t to = -1;        // row of the next rank's slots
-  bool last_sum = false;  // from the slots of the first round to those of the second
+  bool last_sum = false;  // sends from the first round's slots to the second round's
 };
 
 std::vector<Step> steps_of(int64_t world) {
@@ -124,7 +124,7 @@ void tile(ops::TileContext& c) {
                      results = c.buffer("results", ir::BufferKind::Slot, y.dtype, rows, n, 2);
   const auto to_next = RankRef::shift(1), to_last = RankRef::shift(static_cast<int32_t>(world - 1));
 
-  std::vector<ir::EventId> arrived(static_cast<size_t>(tiles));  // what the next step waits for
+  std::vector<ir::EventId> arrived(static_cast<size_t>(tiles));  // events that the next step awaits
   bool second_round = false;
   size_t number = 0;
   for (const Step& s : steps_of(world)) {
@@ -178,7 +178,7 @@ void tile(ops::TileContext& c) {
   }
 }
 
-// Every step is a hop; a rank sends each chunk but one twice.
+// Every step is a hop; a rank sends each chunk except one twice.
 cost::Route route(double bytes, int64_t world) {
   const double steps = 2 * static_cast<double>(world - 1);
   return {steps, steps * bytes / static_cast<double>(world)};

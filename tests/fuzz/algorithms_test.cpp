@@ -1,5 +1,6 @@
 // Random algorithms: chunks travel and are reduced along random trees, by puts, gets and reductions
-// of peers' chunks, in any order that leaves each its own. MACO_PROOFS_MORE=N: N times as many.
+// of peers' chunks, in any order that keeps each chunk's steps in order. MACO_PROOFS_MORE=N: N
+// times as many.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -79,7 +80,7 @@ class Algorithm {
     return fmt::format("{} @ {}", chunk, rank);
   }
 
-  // The reduction of a chunk over all ranks, in output[out] of `to` or somewhere: the rank.
+  // Reduces a chunk over all ranks, into output[out] of `to` or anywhere; returns the rank.
   int reduce(int chunk, int to, int out) {
     struct Part {
       int rank;
@@ -115,7 +116,7 @@ class Algorithm {
     return to;
   }
 
-  // From `from` to the same place of all other ranks.
+  // Copies from `from` to the same place on all other ranks.
   void spread(const std::string& place, int from) {
     std::vector<int> have = {from}, rest;
     for (int r = 0; r < world_; ++r)
@@ -133,7 +134,7 @@ class Algorithm {
     }
   }
 
-  // Of an all-to-all, by way of another rank now and then.
+  // Sends a chunk of an all-to-all, sometimes by way of another rank.
   void send(int chunk, int from, int to, int out) {
     const std::string source = fmt::format("input[{}]", chunk),
                       target = fmt::format("output[{}]", out);
@@ -168,7 +169,7 @@ Case random_case(uint64_t seed, std::map<std::string, int>& met) {
        {"allreduce", "allgather", "reduce_scatter", "alltoall", "broadcast", "allreduce"}) {
     const std::string dtype =
         r.word({"f32", "bf16", "f16", "i32", "u8", "f8e4m3", "f32", "bf16", "i32"});
-    // Sums of floats in one order on all ranks only: each is made once.
+    // Sums of floats must have one order on all ranks: each is made once.
     const bool whole = dtype == "i32" || dtype == "u8" || dtype == "f8e4m3";
     const std::string reduce =
         whole ? r.word({"sum", "max", "min"}) : r.word({"sum", "avg", "max"});

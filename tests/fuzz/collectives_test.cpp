@@ -1,9 +1,9 @@
 // Every collective at every number of ranks: dtypes, shapes that no tile divides, dims, reductions,
 // algorithms, roots, shifts, shares of SMs.
 //
-// A graph has every collective on inputs of a few shapes; all of them are independent, so that with
-// two communication workers several are in flight. Which dtype meets which shape is rotated so
-// that, over the ranks, all do. Then a graph of collectives that feed each other.
+// A graph has every collective on inputs of a few shapes. All of them are independent, so that with
+// two communication workers several are in flight. The pairs of dtype and shape rotate so that,
+// over the ranks, all occur. Then there is a graph of collectives that feed each other.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -34,7 +34,7 @@ struct Variant {
   std::string name;
   std::string kind;
   std::vector<std::string> attrs;
-  std::vector<std::string> send = {};  // of a recv: its send's
+  std::vector<std::string> send = {};  // for a recv: its send's
   bool has(const char* attr) const {
     return std::find(attrs.begin(), attrs.end(), attr) != attrs.end();
   }
@@ -79,7 +79,7 @@ std::vector<Variant> all_variants() {
   return v;
 }
 
-// One rank's shape, of one block where a collective scatters. Axis 0 may be a dim.
+// One rank's shape, or one block's if a collective scatters. Axis 0 may be a dim.
 struct Shape {
   std::string name;
   std::vector<std::string> extents;
@@ -103,7 +103,7 @@ const std::vector<Shape> kShapes = {
 };
 constexpr size_t kLarge = 10;
 
-// How elements are reduced does not depend on how they came: on large tensors one reduction is
+// How elements are reduced doesn't depend on how they arrived: for large tensors one reduction is
 // enough. Small all-reduces that choose their algorithm are one-shot ones.
 bool fits(const Variant& v, const Shape& s) {
   if (s.converts && v.kind == "recv") return false;
@@ -112,7 +112,7 @@ bool fits(const Variant& v, const Shape& s) {
   return !v.has("algorithm = auto") || s.extents.size() < 3;
 }
 
-// One op of a graph, as text, and what it counts as.
+// One op of a graph, as text, and its variant and shape.
 struct Use {
   size_t variant = 0, shape = 0;
   DType dtype = DType::F32;
@@ -213,7 +213,7 @@ std::string chain_text(int world) {
                      world, world - 1);
 }
 
-// Products that send their tiles, between collectives that read and feed them.
+// Matmuls that push their tiles, between collectives that read and feed them.
 std::string products_text(int world) {
   return fmt::format(R"(graph products_{0}(world = {0}) {{
   input x : bf16[77, 72]
@@ -236,7 +236,7 @@ std::string products_text(int world) {
                      world, 128 * world, world % 2 ? 80 : 76);
 }
 
-// A graph, its ops, and what became of it.
+// A graph, its ops, and its result.
 struct Job {
   Case c;
   int world = 1;
@@ -271,7 +271,7 @@ std::vector<Job> all_jobs(const std::vector<Variant>& variants) {
       j.c.name = fmt::format("collectives_{}_at_{}", g, kWorlds[w]);
       j.c.text =
           text_of(j.c.name, kWorlds[w], dims, fmt::format("  set sm_roles = {}\n", roles), j.uses);
-      // A slot is used again by the second launch after.
+      // A slot is used again by the launch after the next.
       if (dims)
         j.c.launches = {{{"tokens", 37}}, {{"tokens", 1}}, {{"tokens", 18}}, {{"tokens", 37}}};
       else
@@ -302,7 +302,7 @@ std::vector<Job> all_jobs(const std::vector<Variant>& variants) {
   return jobs;
 }
 
-// Which ops it was: those that fail in graphs of their own.
+// The ops that failed, found by running each in a graph of its own.
 std::string culprits(const Job& j, const Where& where) {
   std::vector<Case> cases;
   for (const Use& u : j.uses) {

@@ -11,7 +11,7 @@ namespace maco::fuzz {
 
 namespace {
 
-// Its operands, or the results of an op that has none.
+// The op's operands, or its results if it has none.
 const std::vector<ir::TensorId>& operands(const ir::Op& op) {
   return op.in.empty() ? op.out : op.in;
 }
@@ -46,7 +46,7 @@ bool collectives_in_flight(const ir::Program& p) {
   std::vector<std::vector<size_t>> signallers(p.events.size());
   for (size_t t = 0; t < n; ++t)
     for (const ir::Signal& s : p.tasks[t].signals) signallers[index(s.event)].push_back(t);
-  // before[t]: tasks that have ended when t starts, on whatever rank. Dependencies point forward.
+  // before[t]: tasks that have ended when t starts, on any rank. Dependencies point forward.
   std::vector<std::vector<uint64_t>> before(n, std::vector<uint64_t>(words, 0));
   std::vector<size_t> last(static_cast<size_t>(p.ctas), SIZE_MAX);
   for (size_t t = 0; t < n; ++t) {
@@ -76,7 +76,7 @@ void Coverage::add(const Prepared& p) {
   const size_t roles = roles_of(p.graph);
   for (const ir::Op& op : p.graph.ops) {
     const std::string feature = feature_of(op);
-    // A choice is of what it chooses from.
+    // The dtype of a choice is that of its alternatives.
     const size_t first = op.kind == "where" ? 1 : 0;
     const ir::DType dtype =
         operands(op).empty() ? ir::DType::F32 : p.graph[operands(op)[first]].dtype;
@@ -106,7 +106,7 @@ void Coverage::add(const Coverage& other) {
 }
 
 std::string Coverage::table() const {
-  // A digit for each number of ranks, a point where there is none.
+  // A digit for each number of ranks, a point if there is none.
   const auto ranks = [](const auto& count) {
     std::string text;
     for (int w : kWorlds) text += count(w) > 0 ? fmt::to_string(w) : ".";

@@ -18,11 +18,11 @@ class Coverage {
   void add(const Prepared& p);
   void add(const Coverage& other);
   /// For each feature and dtype: at which numbers of ranks it ran, without and with dims, by roles.
-  /// How often each form of an op ran, and at which numbers of ranks each setting. Below, the
-  /// shares of graphs with what makes them hard.
+  /// Then how often each form of an op ran, and at which numbers of ranks each setting. Last, the
+  /// shares of graphs with difficult properties.
   std::string table() const;
-  /// Cells that should not be empty and are, ops that are unknown here, and shares that are too
-  /// small, a line each.
+  /// Cells that are empty but should not be, ops that are unknown here, and shares that are too
+  /// small, one on each line.
   std::string missing() const;
 
  private:
@@ -42,9 +42,9 @@ class Coverage {
   Shares shares_;
 };
 
-/// Two temporaries have bytes in common.
+/// Whether two temporaries have bytes in common.
 bool reuses_buffers(const ir::Program& p);
-/// Tasks of two collectives are ordered neither way, so that both may be under way.
+/// Whether tasks of two collectives are unordered, so that both may be under way.
 bool collectives_in_flight(const ir::Program& p);
 
 }  // namespace maco::fuzz

@@ -31,14 +31,14 @@ bool is_asked_for(const ops::OpDef& def, const AttrSpec& a, const std::string& w
           (word == "auto" || std::count(words.begin(), words.end(), word) > 0));
 }
 
-// Where `dtype` makes a result of another type. A cast always has it, an argmax is of i32, and a
-// state of its own type.
+// Whether `dtype` makes a result of another type. A cast always has it, an argmax is of i32, and a
+// state has its own type.
 bool converts(const ops::OpDef& def) {
   return def.max_out != 0 && def.max_in != 0 && def.kind != "cast" && def.kind != "argmax" &&
          def.kind != "kv_append";
 }
 
-// Numbers of operands, where no attribute stands for the one that is left out.
+// Whether the number of operands varies without an attribute that replaces one.
 bool counts_operands(const ops::OpDef& def) {
   return def.max_in > def.min_in && !kBinary.count(def.kind) && def.kind != "rope" &&
          def.kind != "where";
@@ -53,7 +53,7 @@ std::string written(const AttrSpec& a, const ir::AttrValue& value) {
   return a.name + (expr.uses("rank") ? " of rank" : " of a scalar");
 }
 
-// What the registry doesn't tell.
+// Forms that the registry doesn't tell.
 std::vector<std::string> more_forms(const std::string& kind) {
   if (kBinary.count(kind)) return {"y of x's shape", "y[N]", "y[1]"};
   if (kind == "attention") return {"as many heads of keys", "grouped heads"};

@@ -1,5 +1,5 @@
-// fuzz-graphs: random graphs, compiled in batches, verified, run and compared; then the table of
-// what was covered.
+// fuzz-graphs: compiles random graphs in batches, verifies, runs and compares them; then prints a
+// table of what was covered.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -105,8 +105,8 @@ Case case_of(const RandomGraph& g, How how) {
   return c;
 }
 
-// The same graph compiled with other roles, other tiles and otherwise, which must change no bit: in
-// a pipeline, without fusion, loaders that run ahead, pruning, or settings.
+// The same graph compiled with other roles, tiles and options, which must not change any bits: in a
+// pipeline, without fusion, with loaders that run ahead, without pruning, or with other settings.
 How other_way(const RandomGraph& g) { return {*g.plan.other_roles, g.seed / 2 % 4 != 3}; }
 Case variant_of(const RandomGraph& g, int same_as) {
   Case c = case_of(g, other_way(g));
@@ -181,7 +181,7 @@ class Fuzzer {
 
  private:
   bool covers() const { return o_.first == 0 && o_.last + 1 >= kCoveringSeeds && o_.sample == 1; }
-  // Chance leaves out a rare form now and then: the next seeds that have one are run too.
+  // Chance leaves out a rare form now and then: the next seeds with such a form are run, too.
   void fill_gaps() {
     constexpr uint64_t kMore = 400;
     std::string missing = coverage_.missing();
@@ -230,8 +230,8 @@ class Fuzzer {
       jobs.push_back({graphs.size() - 1, other_way(g)});
       cases.push_back(variant_of(g, static_cast<int>(cases.size()) - 1));
     }
-    // Every fourth batch is compiled with the check of accesses; a replay of one seed always.
-    // Every eighth is optimised as users' kernels are; the rest less, which takes half the time.
+    // Every fourth batch is compiled with the check of accesses; a replay of one seed always. Every
+    // eighth batch is optimised as users' kernels are; the others less, which halves the time.
     const Where where = {.gpus = o_.gpus,
                          .check_access = o_.gpus == 0 && (index % 4 == 3 || seeds_.size() == 1),
                          .nowhere = !o_.run || !part_.has(index),
@@ -252,8 +252,8 @@ class Fuzzer {
     run_s_ += r.run_s;
   }
 
-  // A graph with fewer ops that still fails: ops that no other reads go, from the last one on, and
-  // settings.
+  // Finds a graph with fewer ops that still fails, by removing ops that no other reads, from the
+  // last one on, and settings.
   std::string shrink(const RandomGraph& g, How how, Case c, const Where& where,
                      std::string& error) {
     c.same_as = -1;

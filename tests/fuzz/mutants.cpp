@@ -1,6 +1,6 @@
 // mutants: writes the synced Programs of examples and random graphs, with and without pruning, into
-// a folder for mutation_test. insert-sync inserts few waits that others imply, so that some are
-// added to what isn't pruned: prune-sync has to take all of them away.
+// a folder for mutation_test. insert-sync inserts few waits that others imply. So some are added to
+// the Programs without pruning, and prune-sync has to remove all of them.
 //   mutants FOLDER EXAMPLES
 #include <fmt/format.h>
 
@@ -37,14 +37,14 @@ std::vector<Source> sources(const fs::path& examples) {
   std::sort(paths.begin(), paths.end());
   for (const fs::path& path : paths) {
     if (path.extension() != ".maco" && path.extension() != ".json") continue;
-    // Thousands of tasks a rank: too many for what looks at each mutant.
+    // Thousands of tasks a rank: too many for a test that examines each mutant.
     const std::string stem = path.stem().string();
     if (stem.starts_with("llama32_1b_") || stem.starts_with("qwen3_8b_")) continue;
     const std::string text = test::example_text(path);
     for (const char* target : {"cpu", "sm_90a"})
       list.push_back({path.filename().string() + "." + target, text, target});
   }
-  // What orders without data: on its own, so that nothing else can.
+  // Orders that no data gives: alone, so that nothing else can give them.
   list.push_back({"after", R"(graph after(world = 2) {
   input x : f32[40, 64]
   output a = exp(x)
@@ -53,7 +53,7 @@ std::vector<Source> sources(const fs::path& examples) {
   output d = silu(x, after = [c])
 })",
                   "cpu"});
-  // Slots in one place.
+  // Slots that share a place.
   for (const char* algorithm : {"oneshot", "twoshot"})
     list.push_back({std::string("chain_") + algorithm,
                     fmt::format(R"(graph chain(world = 3) {{
@@ -68,7 +68,7 @@ std::vector<Source> sources(const fs::path& examples) {
 }})",
                                 algorithm),
                     "cpu"});
-  // Products that send their tiles.
+  // Matmuls that push their tiles.
   for (const char* algorithm : {"oneshot", "twoshot"})
     list.push_back({std::string("pushed_") + algorithm,
                     fmt::format(R"(graph pushed(world = 3) {{
@@ -125,7 +125,8 @@ std::vector<Source> sources(const fs::path& examples) {
   output c = ring_shift(x)
 })",
                   "cpu"});
-  // What goes from rank to rank, and back: every rank waits for what the same tasks do on another.
+  // Messages from rank to rank and back: every rank waits for what the same tasks do on another
+  // rank.
   list.push_back({"pipeline", R"(graph pipeline(world = 3) {
   input x : f32[12, 64]
   repeat m in 0..2 {
@@ -169,7 +170,7 @@ std::vector<Source> sources(const fs::path& examples) {
 }})",
                                 overlap),
                     "cpu"});
-  // Every 8th of the covering seeds, so that all numbers of ranks, dtypes and settings are met.
+  // Every 8th of the covering seeds, so that all numbers of ranks, dtypes and settings occur.
   for (uint64_t seed = 0; seed < kCoveringSeeds; seed += 8) {
     const RandomGraph g = random_graph(seed);
     list.push_back({fmt::format("seed_{}", g.seed), g.text(), "cpu"});
@@ -177,13 +178,13 @@ std::vector<Source> sources(const fs::path& examples) {
   return list;
 }
 
-// Every collective and algorithm by itself, at every number of ranks; at some also too large for
-// packets.
+// Every collective and algorithm by itself, at every number of ranks; at some numbers also with
+// tensors too large for packets.
 std::vector<Source> collectives() {
   struct Op {
     const char *name, *call;
     bool blocks;             // of each rank
-    const char* first = "";  // what stands before it
+    const char* first = "";  // what comes before it
     bool receives = false;
   };
   constexpr Op kOps[] = {
@@ -216,9 +217,10 @@ std::vector<Source> collectives() {
   return list;
 }
 
-// Adds waits that others imply, at most two a task. A task that has waited for an event has waited
-// for all that its signallers waited for, and a stream for all that its tasks so far waited for, on
-// ranks that run them: a rank that leaves a task out doesn't wait there.
+// Adds waits that others imply, at most two for each task. A task that has waited for an event has
+// waited for everything for which the event's signallers waited. A stream has waited for everything
+// for which its tasks so far waited, on ranks that run these tasks: a rank that leaves a task out
+// doesn't wait there.
 void add_implied_waits(ir::Program& p) {
   std::vector<std::vector<uint32_t>> signallers(p.events.size());
   for (uint32_t t = 0; t < p.tasks.size(); ++t)

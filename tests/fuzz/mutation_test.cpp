@@ -1,12 +1,12 @@
-// Waits taken out of Programs, one at a time: the verifier objects to every one that the Program
-// needs, and to none that it doesn't.
+// Removes waits from Programs, one at a time: the verifier must object to each one that the Program
+// needs, and to no other.
 //
-// Programs come as text from `mutants`; this program links ir and the verifier, and no pass
-// (CMakeLists.txt sees to that). Every other wait of every pruned Program is taken away; with
-// MACO_PROOFS_MORE=2 every one. A Program that is accepted without it has to be right by the second
-// opinion of tests/proofs as well: reachability over all tasks of all ranks and launches shows that
-// other orders make up for the wait. The short proof of races is asked for, whatever the default
-// is: it stands or falls with its verdicts here.
+// Programs come as text from `mutants`. This program links ir and the verifier, and no pass
+// (CMakeLists.txt ensures that). Every other wait of every pruned Program is removed; with
+// MACO_PROOFS_MORE=2 every wait. A Program that is accepted without a wait must also be right by
+// the second opinion of tests/proofs: reachability over all tasks of all ranks and launches must
+// show that other orders replace the wait. The short proof of races is requested, whatever the
+// default is, because its verdicts are tested here.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -38,7 +38,7 @@ using ir::Program;
 using ir::Wait;
 namespace fs = std::filesystem;
 
-// Mutants of one kind that are made of a Program: all, or as many as can be verified soon.
+// How many mutants of one kind are made of a Program: all, or as many as can be verified quickly.
 constexpr size_t kTasks = 25000;
 size_t samples(const Program& p) {
   const size_t nodes = p.tasks.size() * static_cast<size_t>(p.world);
@@ -50,7 +50,7 @@ struct Subject {
   Program pruned, unpruned;
 };
 
-// A wait of a Program by its place.
+// A wait of a Program, by its place.
 struct At {
   size_t task = 0, wait = 0;
 };
@@ -79,14 +79,14 @@ std::vector<Subject> subjects() {
     s.unpruned = read(path.replace_extension("unpruned"));
     list.push_back(std::move(s));
   }
-  // Those that take longest first: time goes with the square of the tasks.
+  // The slowest first: time grows with the square of the number of tasks.
   std::stable_sort(list.begin(), list.end(), [](const Subject& a, const Subject& b) {
     return a.pruned.tasks.size() > b.pruned.tasks.size();
   });
   return list;
 }
 
-// Nothing, or the first word of what the verifier says: "race", "order", "count", "deadlock".
+// "", or the first word of the verifier's message: "race", "order", "count", "deadlock".
 std::string objection(const Program& p) {
   ir::Diagnostics diagnostics;
   if (verify::verify(p, diagnostics, {.at_once = true, .max_reports = 1})) return "";
@@ -98,7 +98,7 @@ std::vector<int> sources(const Program& p, const Wait& w, int rank) {
   return is_counter(p[w.event].kind) ? std::vector<int>{rank}
                                      : ir::resolve(w.from, rank, static_cast<int>(p.world));
 }
-// All waits but those for nobody, as of the others where there is one rank.
+// All waits except those for nobody, such as a wait for the others with only one rank.
 std::vector<At> waits_of(const Program& p) {
   std::vector<At> list;
   for (size_t t = 0; t < p.tasks.size(); ++t)
@@ -107,7 +107,7 @@ std::vector<At> waits_of(const Program& p) {
   return list;
 }
 
-// At most `most` of them, evenly, from one on that `seed` chooses.
+// At most `most` of them, evenly spaced, beginning with one that `seed` chooses.
 std::vector<At> sample(const std::vector<At>& all, size_t most, size_t seed) {
   if (all.size() <= most) return all;
   std::vector<At> some;
@@ -116,7 +116,7 @@ std::vector<At> sample(const std::vector<At>& all, size_t most, size_t seed) {
   return some;
 }
 
-// Whether to take every wait away, not every other one.
+// Whether to remove every wait, not every other one.
 bool every_wait() {
   const char* more = std::getenv("MACO_PROOFS_MORE");
   return more && std::atoi(more) > 1;
@@ -128,7 +128,7 @@ std::string describe(const Program& p, At at) {
                      p[w.event].name, w.lag > 0 ? fmt::format(" of {} launches ago", w.lag) : "");
 }
 
-// Calls `then` while the wait is out of the Program.
+// Calls `then` while the wait is removed from the Program.
 template <class Then>
 auto without(Program& p, At at, const Then& then) {
   auto& waits = p.tasks[at.task].waits;
@@ -139,7 +139,7 @@ auto without(Program& p, At at, const Then& then) {
   return result;
 }
 
-// The wait goes, and so do all signals of its event.
+// The Program without the wait and without all signals of its event.
 Program without_its_event(const Program& p, At at) {
   Program q = p;
   auto& waits = q.tasks[at.task].waits;
@@ -159,12 +159,12 @@ bool only_wait(const Program& p, At at) {
   return n == 1;
 }
 
-// What one Program, or all, came to.
+// The results for one Program, or for all.
 struct Count {
-  int64_t removed = 0, silenced = 0;                 // of pruned Programs: waits, also with signals
-  int64_t equivalent = 0, silent_equivalent = 0;     // of those, right by the second opinion
-  int64_t unneeded = 0, restored = 0, left_out = 0;  // what pruning took away
-  int64_t kept = 0, kept_needed = 0;                 // of unpruned Programs, what pruning left
+  int64_t removed = 0, silenced = 0;                 // of pruned Programs: waits; also with signals
+  int64_t equivalent = 0, silent_equivalent = 0;     // of those: right by the second opinion
+  int64_t unneeded = 0, restored = 0, left_out = 0;  // about waits that pruning removed
+  int64_t kept = 0, kept_needed = 0;                 // of unpruned Programs: waits that were kept
   std::map<std::string, int64_t> reasons;
   std::vector<std::string> wrong;
 };
@@ -183,7 +183,7 @@ void add(Count& a, const Count& b) {
   a.wrong.insert(a.wrong.end(), b.wrong.begin(), b.wrong.end());
 }
 
-// Events of two Programs of one graph meet by name.
+// Matches events of two Programs of one graph by name.
 std::map<std::string, EventId> events_by_name(const Program& p) {
   std::map<std::string, EventId> map;
   for (size_t e = 0; e < p.events.size(); ++e) map[p.events[e].name] = ir::id_of<EventId>(e);
@@ -206,7 +206,8 @@ class Judge {
  private:
   void wrong(std::string what) { count_.wrong.push_back(s_.name + ": " + std::move(what)); }
 
-  // Nothing that pruning left can go, unless the second opinion finds nothing wrong either.
+  // No wait that pruning kept may be removable, unless the second opinion finds nothing wrong
+  // either.
   void take_away() {
     Program& p = s_.pruned;
     const std::vector<At> all = waits_of(p);
@@ -216,21 +217,21 @@ class Judge {
       ++count_.removed;
       without(p, at,
               [&](const Program& mutant) { return judge(mutant, what, "", count_.equivalent); });
-      // That nobody waits for what a rank tells another is an error by itself. Without the signals
-      // there has to be another, unless other orders make up for the event.
+      // A signal to another rank for which nobody waits is an error by itself. Without the signals
+      // there must be another error, unless other orders replace the event.
       if (is_counter(p[p.tasks[at.task].waits[at.wait].event].kind) || !only_wait(p, at)) continue;
       ++count_.silenced;
       judge(without_its_event(p, at), what + ", and nobody signals it", ", without signals",
             count_.silent_equivalent);
     }
   }
-  // Counts a mutant as refused or as equivalent; whether it was refused.
+  // Counts a mutant as refused or as equivalent. Returns whether it was refused.
   bool judge(const Program& mutant, const std::string& what, const char* how, int64_t& equivalent) {
     if (const std::string said = objection(mutant); !said.empty()) {
       ++count_.reasons[said + how];
       return true;
     }
-    if (!conflicts_) conflicts_.emplace(mutant);  // waits and signals don't matter for them
+    if (!conflicts_) conflicts_.emplace(mutant);  // they don't depend on waits and signals
     const std::string second = proofs::second_opinion(mutant, &*conflicts_);
     if (second.empty())
       ++equivalent;
@@ -239,8 +240,8 @@ class Judge {
     return false;
   }
 
-  // What pruning took away can come back, one at a time, and from the unpruned Program go, one at a
-  // time.
+  // Waits that pruning removed can be put back one at a time, and can be removed from the unpruned
+  // Program one at a time.
   void put_back() {
     Program &p = s_.pruned, &u = s_.unpruned;
     const auto of_p = events_by_name(p), of_u = events_by_name(u);
@@ -303,7 +304,7 @@ class Judge {
 
   Subject& s_;
   const size_t seed_;
-  std::optional<proofs::Conflicts> conflicts_;  // of the pruned Program, once they are asked for
+  std::optional<proofs::Conflicts> conflicts_;  // of the pruned Program, once needed
   Count count_;
 };
 
@@ -346,7 +347,7 @@ TEST_CASE("waits that a Program needs, and waits that it doesn't") {
   for (const std::string& what : all.wrong) std::cout << what << "\n";
   std::cout << std::flush;
   CHECK(all.wrong.empty());
-  // So that nothing passes for lack of mutants; parts aren't alike.
+  // Nothing may pass for lack of mutants; parts differ in size.
   const auto least = [&](int64_t n) {
     return part.of == 1 ? n : n / static_cast<int64_t>(3 * part.of);
   };

@@ -12,8 +12,8 @@ namespace maco::fuzz {
 
 namespace {
 
-// A product's method, and how much of K its tiles have, decide how K is summed; a collective's
-// method only how tiles travel.
+// A matmul's method, and how much of K its tiles cover, decide how K is summed. A collective's
+// method only decides how tiles travel.
 std::string other_method(const ops::OpDef& def, const std::string& method, Random& random) {
   return def.collective ? random.pick(def.methods) : method;
 }
@@ -28,10 +28,10 @@ int64_t other_extent(int64_t extent, Random& random) {
   }
 }
 
-// An op of one row a tile may make a million tasks, which take gigabytes to prove.
+// An op with tiles of one row may make a million tasks, whose proof takes gigabytes.
 constexpr size_t kMostTasks = 20'000;
 
-// Whether the op can be cut as it says, in a number of tasks that a test can afford.
+// Whether the op can be cut as it says, with a number of tasks that a test can afford.
 bool cuts_well(const ir::Graph& graph, ir::OpId op, const passes::PassContext& context) {
   ir::Diagnostics unheard;
   ir::Program program;
@@ -60,7 +60,7 @@ void cut_otherwise(ir::Graph& graph, Random& random) {
     ir::Op& op = graph.ops[i];
     if (!ops::has_choice(graph, op)) continue;
     const ops::Cut chosen = ops::cut_of(op);
-    // What a product sends comes in its tiles.
+    // A pushed collective has its matmul's tiles.
     if (ops::is_pushed(op) && op.kind != "matmul") {
       const size_t product = index(*ops::product_of(graph, op));
       ops::Cut cut = chosen;

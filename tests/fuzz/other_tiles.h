@@ -7,8 +7,8 @@
 
 namespace maco::fuzz {
 
-/// For PipelineOptions::after_pass: behind choose-tiles every op that has a choice is cut
-/// otherwise, by `seed`, as far as it may be; its method stays, unless results don't depend on it.
+/// For PipelineOptions::after_pass: after choose-tiles every op with a choice gets another cut, by
+/// `seed`, as far as allowed. Its method stays, unless results don't depend on it.
 std::function<void(const passes::Pass&, passes::Unit&)> with_other_tiles(uint64_t seed);
 
 }  // namespace maco::fuzz

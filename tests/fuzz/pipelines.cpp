@@ -16,7 +16,7 @@ bool fits(const ir::Graph& graph) {
   ir::Diagnostics unheard;
   return passes::Microbatches::check(graph, unheard);
 }
-// What ranks pass on may be refused for the order of its microbatches.
+// A graph whose ranks pass data on may be refused because of the order of its microbatches.
 bool can_be_ordered(const ir::Graph& graph) {
   ir::Diagnostics diagnostics;
   passes::PipelineOptions options;
@@ -34,7 +34,7 @@ std::string with_pipeline(const std::string& text, uint64_t seed) {
   auto graph = frontend::parse_dsl(diagnostics.add_file("graph", text), diagnostics);
   MACO_CHECK(graph, diagnostics.render());
   if (graph->ops.empty()) return text;
-  // From one op on, whose rows the others must have.
+  // Begins with one op, whose rows the other stages must have.
   graph->pipeline.emplace();
   auto& stages = graph->pipeline->stages;
   stages.emplace_back();

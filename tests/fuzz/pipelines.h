@@ -6,8 +6,8 @@
 
 namespace maco::fuzz {
 
-/// The graph of `text` (DSL) with a pipeline of random stages and microbatches, where two of its
-/// ops or more can be stages of one; else `text`.
+/// The graph of `text` (DSL) with a pipeline of random stages and microbatches, if at least two of
+/// its ops can be stages of one; else `text`.
 std::string with_pipeline(const std::string& text, uint64_t seed);
 
 }  // namespace maco::fuzz

@@ -1,6 +1,7 @@
-// Random execution plans of MSCCL++: thread blocks in any number share the work of a collective.
-// They meet at barriers, or by semaphores, wherever one goes on with what another did, and
-// elsewhere. What `macoc import` makes of each is compiled, run and compared with the reference.
+// Random execution plans of MSCCL++: any number of thread blocks share the work of a collective.
+// They meet at barriers, or by semaphores, wherever one goes on with another's work, and also
+// elsewhere. The result of `macoc import` for each plan is compiled, run and compared with the
+// reference.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -26,7 +27,8 @@ using test::peers;
 constexpr const char* kKinds[] = {"allgather", "allreduce",      "allreduce twoshot",
                                   "alltoall",  "reduce_scatter", "broadcast"};
 
-/// The thread blocks of one rank, as what they do is told in an order in which it could be done.
+/// The thread blocks of one rank; their operations are added in an order in which they could be
+/// done.
 class Blocks {
  public:
   Blocks(Random& r, size_t count) : r_(r), ops_(count) {}
@@ -41,7 +43,7 @@ class Blocks {
       barrier(some);
     }
   }
-  /// What any of `to` does from here on comes after what `from` have done.
+  /// Orders everything that any of `to` does from here on after what `from` have done.
   void order(const std::set<size_t>& from, std::set<size_t> to) {
     if (r_.chance(70)) {
       to.insert(from.begin(), from.end());
@@ -56,10 +58,10 @@ class Blocks {
         push(b, R"({"name":"sem_acquire",)" + keys);
       }
   }
-  /// One alone meets nobody.
+  /// A single block meets nobody.
   void barrier(const std::set<size_t>& blocks) {
     std::vector<size_t>& ids = barriers_[blocks];
-    // The same number again, or one of its own.
+    // The same number again, or a new one.
     if (ids.empty() || r_.chance(30)) ids.push_back(next_barrier_++);
     for (const size_t block : blocks)
       push(block, fmt::format(R"({{"name":"barrier","barrier_id":{},"num_threadblocks":{}}})",
@@ -168,7 +170,7 @@ class RandomPlan {
   }
   bool takes_part(int rank) const { return !only_ || *only_ == rank; }
 
-  /// places(rank, c): from where in the input to where in the output.
+  /// places(rank, c): the place in the input to copy from, and the place in the output.
   template <class Places>
   void copies(const Places& places) {
     for (int rank = 0; rank < world_; ++rank)
@@ -179,12 +181,12 @@ class RandomPlan {
       }
   }
 
-  /// Each rank puts what places(rank, peer, c) says into its peers, which know of it then: some
-  /// blocks of theirs, `arrived_`.
+  /// Each rank puts what places(rank, peer, c) says into its peers. Some of the peers' blocks then
+  /// know of it: `arrived_`.
   template <class Places>
   void exchange(const char* source, const char* target, size_t round, const Places& places) {
     const int buffer = target == std::string("o") ? 1 : 2;
-    // The blocks of a rank that signal a peer.
+    // By rank and peer: the blocks of the rank that signal the peer.
     std::map<std::pair<int, int>, Set> signals;
     for (int rank = 0; rank < world_; ++rank) {
       if (!takes_part(rank)) continue;
@@ -192,7 +194,7 @@ class RandomPlan {
       std::map<int, Set> putters;
       Set all;
       if (!made_[rank].empty()) {
-        // Those that put what others have made.
+        // Blocks that put what others have made.
         Set to;
         for (int i = 0; i < 2; ++i) to.insert(b.any());
         b.order(made_[rank], to);
@@ -230,7 +232,8 @@ class RandomPlan {
     }
   }
 
-  /// places(rank, c): which chunk of its input a rank adds to those that came, and where to.
+  /// places(rank, c): the chunk of its input that a rank adds to those that arrived, and the
+  /// destination.
   template <class Places>
   void reduce(const Places& places) {
     for (int rank = 0; rank < world_; ++rank) {

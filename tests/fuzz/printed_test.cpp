@@ -1,6 +1,6 @@
-// What is printed is read: every graph in both spellings, the graph or Program behind each pass,
-// what of those a kernel and a Program carry, and the story of every op. From the text behind a
-// pass, the passes that follow make what they made without it.
+// What is printed can be read: every graph in both spellings, the graph or Program behind each
+// pass, the parts of these that a kernel and a Program carry, and the story of every op. From the
+// text behind a pass, the following passes make the same as without it.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -45,7 +45,7 @@ passes::Unit read_unit(const std::string& what, const std::string& text) {
   return std::move(*unit);
 }
 
-/// Prints of the graph, in both spellings.
+/// Prints the graph in both spellings, and reads it.
 void check_spellings(const ir::Graph& graph) {
   const std::string dsl = frontend::print_dsl(graph), json = frontend::print_json(graph);
   for (const std::string& text : {dsl, json}) {
@@ -63,10 +63,10 @@ void check_json(const passes::Unit& unit, const std::string& pass) {
     throw Wrong("JSON behind " + pass + " loses something");
 }
 
-/// The passes that the pipeline runs, by what it has dumped.
+/// The dumps of the passes that the pipeline runs.
 struct Dumps {
   std::vector<passes::Dump> list;
-  /// From the text behind pass `i`, with the passes that followed: what the last one leaves.
+  /// Runs the passes behind pass `i` on its text; returns the last one's result.
   std::string from(size_t i, const api::Options& options) const {
     ir::Diagnostics d;
     passes::Unit unit = read_unit("the dump of " + list[i].pass, list[i].text);
@@ -79,7 +79,7 @@ struct Dumps {
   }
 };
 
-/// All that there is of a graph's kernel.
+/// Checks everything about a graph's kernel.
 void check_compiled(const api::Compiled& compiled, const ir::Program& unpruned,
                     const api::Options& options) {
   const ir::Graph& graph = compiled.graph;
@@ -100,7 +100,7 @@ void check_compiled(const api::Compiled& compiled, const ir::Program& unpruned,
 
 enum class Outcome : uint8_t { Right, Refused };
 
-/// The graph through all that is printed of it. `random` chooses from which texts passes go on.
+/// Checks everything that is printed of a graph. `random` chooses from which texts passes continue.
 Outcome check_printed(const std::string& text, api::Options options, Random& random) {
   ir::Diagnostics d;
   const auto graph = api::read_graph("g.maco", text, d);
@@ -205,7 +205,7 @@ TEST_CASE("the examples are read as they are printed") {
         api::Options options;
         options.target = target;
         std::string text = test::example_text(path);
-        // One layer of a model is like another.
+        // All layers of a model are alike.
         for (const char* layers : {"16", "36"}) {
           test::replace(text, fmt::format("in 0..{} ", layers), "in 0..2 ");
           test::replace(text, fmt::format("x_{}", layers), "x_2");

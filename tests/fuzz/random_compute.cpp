@@ -33,7 +33,7 @@ void Maker::matmul(DType t) {
   std::string b;
   bool transposed = r_.chance(60);
   double grows = 1.5;
-  // A product of two results, where one has the right extent.
+  // A matmul of two results, if one has the right extent.
   const auto other = std::find_if(values_.begin(), values_.end(), [&](const Value& v) {
     return v.dtype == t && v.axes() == 2 && v.constant() && v.name != a.name && v.most <= 30 &&
            (v.shape[1].fixed == k || v.shape[0].fixed == k);
@@ -88,7 +88,8 @@ void Maker::binary(const std::string& f, DType t) {
     const std::string b = param(t, {r_.chance(45) ? a.last() : 1});
     emit(f, {a.name, b}, attrs, result(5, false));
   } else {
-    // What is added is no product of what is multiplied by: 1 - sigmoid(x) may be all rounding.
+    // The added value must not be a multiple of the multiplied one: 1 - sigmoid(x) may be all
+    // rounding.
     const bool adds = f == "add" || f == "sub";
     const std::string number = !is_float(t) ? r_.word({"3", "-1", "1073741824", "2"})
                                : adds       ? r_.word({"0.3", "1.7", "-1.7", "0.7"})
@@ -133,7 +134,7 @@ void Maker::of_positive(const std::string& f, DType t) {
     attrs.push_back("value = " + r_.word(pow ? std::initializer_list<const char*>{"2", "-1", "0.7"}
                                              : std::initializer_list<const char*>{"3", "-0.7"}));
   } else if (pow || f == "div") {
-    // To the power of anything, or divided by what isn't near 0.
+    // To any power, or divided by something that isn't near 0.
     const int64_t n = a.last() > 0 && r_.chance(60) ? a.last() : 1;
     const DType type = other_float(t);
     const bool whole = r_.chance(40);
@@ -238,7 +239,7 @@ Value Maker::with_heads(DType t, bool even, double most) {
       [&] { return Shape{rows(), {r_.pick<int64_t>({16, 24, 32, 64, 96}), 0, 0}}; });
 }
 
-// Some heads of a product of many rows, which could turn them itself.
+// Some heads of a matmul of many rows, which could rotate them itself.
 std::pair<Value, int64_t> Maker::heads_of_product(DType t) {
   const int64_t d = r_.pick<int64_t>({16, 32, 64}), all = r_.range(1, 4), k = 8 * r_.range(2, 5);
   const Value x = input(t, {{r_.range(33, 130), 0, 0}, {k, 0, 0}});
@@ -324,7 +325,7 @@ void Maker::attention(DType t) {
       attrs.push_back(fmt::format("length = rank + {}", length = r_.range(1, s - world_ + 1)));
     else if (r_.chance(45))
       attrs.push_back(fmt::format("length = {}", length = r_.range(1, s)));
-    // Queries that no key comes before have nothing to see.
+    // Queries before the first key would see nothing.
     causal = causal && q.constant() && q.shape[0].fixed <= length;
   }
   if (causal) attrs.push_back("causal = true");
@@ -333,7 +334,7 @@ void Maker::attention(DType t) {
   emit("attention", in, attrs, computed(out, q.shape, 6));
 }
 
-// Which keys rows see, and what becomes of scores.
+// Which keys rows see, and how scores are changed.
 void Maker::scores(bool causal, std::vector<std::string>& attrs) {
   if (causal && r_.chance(40))
     attrs.push_back(fmt::format("window = {}", r_.pick<int64_t>({1, 2, 5, 17, 40, 100})));
@@ -362,7 +363,7 @@ void Maker::kv_append(DType t) {
                                       fmt::format("length = {} + {}", at, x.shape[0].text())};
     scores(true, attrs);
     Value y = computed(t, q.shape, 6);
-    y.flat = x.flat || x.positive || x.exact;  // means of values that are alike
+    y.flat = x.flat || x.positive || x.exact;  // means of similar values
     emit("attention", {q.name, cache, cache}, attrs, y);
   } else if (r_.chance(50)) {
     emit("copy", {cache}, {}, {"", type, shape, x.most, x.exact, false, 0});
@@ -436,7 +437,7 @@ void Maker::reduction(const std::string& f, DType t) {
   Value v = pick(t, [&](const Value& x) {
     return fits(x.shape) && x.most <= 50 && (x.axes() >= 2 || !x.constant() || x.last() > 1);
   });
-  // Of squares, so that sums don't cancel.
+  // Sums are over squares, so that they don't cancel.
   if (is_float(t) && f != "max" && !v.positive)
     v = emit("mul", {v.name, v.name}, {}, computed(t, v.shape, v.most * v.most, true));
   Shape shape = v.shape;

@@ -22,28 +22,27 @@ inline constexpr ir::DType kDTypes[] = {ir::DType::F32, ir::DType::F16, ir::DTyp
 enum class RolesKind : uint8_t { Auto, Counts, Ranges };
 inline constexpr size_t kRolesKinds = 3;
 
-/// Into so many graphs are the features divided that a dtype takes.
+/// The features that a dtype takes are divided into so many graphs.
 inline constexpr uint64_t kRounds = 2;
-/// For each of them so many graphs: the one is compiled with two kinds of roles, the other with the
-/// third.
+/// Each of these is made as so many graphs: one is compiled with two kinds of roles, the other with
+/// the third.
 inline constexpr uint64_t kGraphsOfRoles = 2;
 /// Seeds below this one cover every feature with every dtype that it takes, at every number of
 /// ranks, without and with dims, for every kind of roles: each with each.
 inline constexpr uint64_t kCoveringSeeds =
     std::size(kWorlds) * std::size(kDTypes) * 2 * kRounds * kGraphsOfRoles;
 
-/// What is counted as covered: the kinds of ops, an all-reduce by its algorithm ("allreduce
-/// oneshot").
+/// What counts as covered: the kinds of ops, for an all-reduce its algorithm ("allreduce oneshot").
 const std::vector<std::string>& features();
-/// Does an op of this feature take `dtype` as its first operand, or give it if it has none? (A
-/// barrier counts as f32.)
+/// Whether an op of this feature takes `dtype` as its first operand or, without operands, gives it.
+/// (A barrier counts as f32.)
 bool takes(const std::string& feature, ir::DType dtype);
 
 /// What a graph must have, chosen by its seed.
 struct Plan {
   int world = 1;
   ir::DType dtype = ir::DType::F32;  // of the forced features' first operands
-  bool dims = false;                 // of each forced op some operand has one
+  bool dims = false;                 // some operand of each forced op has a dim
   RolesKind roles = RolesKind::Auto;
   std::optional<RolesKind> other_roles;  // with which it is compiled once more
   std::vector<std::string> forced;       // features
@@ -59,7 +58,7 @@ struct OpText {
   std::vector<std::string> after;  // names of earlier ops
   std::string name;                // "" if it has none of its own
   bool changes_state = false;      // out[0] is a state
-  // Statements in front of it and behind it; what they read, `in` says.
+  // Statements before and behind it; `in` includes what they read.
   std::string first = "", last = "";
   std::string type = "";     // of the result, which is an output then: "f32[3, 4]"
   bool no_operands = false;  // `in` is read by `first`
@@ -77,7 +76,7 @@ struct RandomGraph {
   std::string text(RolesKind roles, bool settings) const {
     return text(std::vector<bool>(ops.size(), true), roles, settings);
   }
-  /// With some ops only, of which none reads what an op that is left out makes.
+  /// With some ops only; none of these reads what a left-out op makes.
   std::string text(const std::vector<bool>& kept, RolesKind roles, bool settings) const;
 
   // What `text` prints before and behind the ops.

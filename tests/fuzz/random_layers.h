@@ -1,6 +1,6 @@
-// Seeded random graphs of layers: products, what stands between them, and collectives of all sizes,
-// so that what passes decide by shapes is decided either way: which SMs communicate, what products
-// send, what is part of what.
+// Seeded random graphs of layers: matmuls, what stands between them, and collectives of all sizes.
+// So each choice that passes make by shapes occurs in both ways: which SMs communicate, what
+// matmuls push, what is fused.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace maco::fuzz {
 
-/// As DSL; the same seed gives the same text. A few are refused for what they name: roles that have
-/// no place for something, algorithms that aren't for it.
+/// The DSL; the same seed gives the same text. A few are refused because of what they name: roles
+/// without a place for some op, unsuitable algorithms.
 std::string random_layers(uint64_t seed);
 
 }  // namespace maco::fuzz

@@ -97,7 +97,7 @@ Value Maker::pick(DType dtype, const Accept& accept, const std::function<Shape()
   std::vector<const Value*> found;
   for (const Value& v : values_)
     if (v.dtype == dtype && has_dims(v) && accept(v)) found.push_back(&v);
-  // Results before inputs, and those that nothing reads yet before others: long chains, few
+  // Prefers results to inputs, and those that nothing reads yet to others: long chains, few
   // outputs.
   const auto prefer = [&](const auto& better) {
     std::vector<const Value*> some;

@@ -1,6 +1,6 @@
-// Makes a random graph op by op. Each op takes values that are there, most likely recent ones, or
-// new inputs, and looks at what it is told of them: extents, dtype, how large they get, whether
-// they are exact. The ops stand in random_compute.cpp and random_movement.cpp.
+// Makes a random graph op by op. Each op takes existing values, most likely recent ones, or new
+// inputs, and looks at what is known of them: extents, dtype, how large they get, whether they are
+// exact. The ops are in random_compute.cpp and random_movement.cpp.
 #pragma once
 
 #include <cstdint>
@@ -77,8 +77,8 @@ class Maker {
 
   // --- values ----------------------------------------------------------------
 
-  // A value of `dtype` that `accept` takes, most likely a recent one; else a new input of a shape
-  // that `shape` gives, which it must take.
+  // A value of `dtype` that `accept` takes, most likely a recent one; else a new input, with a
+  // shape from `shape` that `accept` must take.
   using Accept = std::function<bool(const Value&)>;
   bool has_dims(const Value& v) const { return !needs_dims_ || !v.constant(); }
   Value pick(DType dtype, const Accept& accept, const std::function<Shape()>& shape = {});
@@ -114,10 +114,11 @@ class Maker {
   void matmul(DType t);
   void binary(const std::string& f, DType t);
   void unary(const std::string& f, DType t);
-  // A value of numbers from 0.5 to 1.5, of that shape.
+  // A value of that shape with numbers from 0.5 to 1.5.
   Value near_one(DType t, const Value& of);
   void of_positive(const std::string& f, DType t);
-  // Of what no op has rounded: a comparison of nearly equal numbers may fall either way.
+  // A comparison of values that no op has rounded: comparing nearly equal numbers may give either
+  // result.
   void comparison(const std::string& f, DType t);
   void where(DType t);
   void clamp(DType t);
@@ -133,7 +134,7 @@ class Maker {
   void kv_append(DType t);
   void change_state(const std::string& f, std::vector<std::string> in,
                     std::vector<std::string> attrs);
-  // state += value: over launches.
+  // state += value, over launches.
   void accumulate();
   void embedding(DType t);
   void argmax(DType t);

@@ -221,14 +221,14 @@ void Maker::collective(const std::string& f, DType t) {
   if ((gathers || kind == "reduce_scatter") && r_.chance(40))
     algorithm = r_.word({"auto", "oneshot", "ring", "nccl"});
   const Value made = converted(y, attrs);
-  // What is handed over isn't converted block by block.
+  // A collective that is handed over isn't converted block by block.
   if (algorithm == "nccl" && made.dtype != y.dtype) algorithm = "ring";
   if (!algorithm.empty()) attrs.push_back("algorithm = " + algorithm);
   y = made;
   emit(f, {v.name}, attrs, y);
 }
 
-// A send and its recv; or a recv, an op and its send, so that each rank waits for the one before.
+// A send and its recv; or a recv, an op and its send, so that each rank waits for the previous one.
 void Maker::message(const std::string& f, DType t) {
   const Value v = pick(t, [&](const Value& x) { return fits(x.shape) && x.most <= 300; });
   struct Way {

@@ -87,7 +87,7 @@ bool takes(const std::string& feature, DType dtype) {
 }
 
 Plan plan_of(uint64_t seed) {
-  // In an order of their own, so that any part of the seeds has something of everything.
+  // In a shuffled order, so that any part of the seeds has something of everything.
   static const std::vector<uint64_t> order = [] {
     std::vector<uint64_t> all(kCoveringSeeds);
     std::iota(all.begin(), all.end(), uint64_t{0});

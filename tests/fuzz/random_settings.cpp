@@ -1,5 +1,5 @@
-// random_settings.cpp: what changes no value of a random graph: roles, order, overlap; and the
-// values of its launches.
+// random_settings.cpp: what doesn't change the values of a random graph (roles, order, overlap),
+// and the values of its launches.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -29,7 +29,7 @@ std::string Maker::ranges(int64_t compute, int64_t comm) {
     const std::vector<std::string> first(kinds.begin(), kinds.begin() + half),
         second(kinds.begin() + half, kinds.end());
     range(compute / 2, fmt::format("compute, tasks: [{}]", fmt::join(first, ", ")));
-    // With one rank collectives are copies, so somebody must take anything.
+    // With one rank collectives are copies, so some range must take anything.
     range(compute - compute / 2, world_ > 1 && r_.chance(50)
                                      ? fmt::format("compute, tasks: [{}]", fmt::join(second, ", "))
                                      : "compute");

@@ -1,5 +1,5 @@
-// What random graphs are made of: random numbers, extents with dims, and values with what an op
-// that reads them must know.
+// The parts of random graphs: random numbers, extents with dims, and values with what an op that
+// reads them must know.
 #pragma once
 
 #include <fmt/format.h>
@@ -69,11 +69,11 @@ struct Value {
   ir::DType dtype = ir::DType::F32;
   Shape shape;
   double most = 5;  // about the largest magnitude
-  // the same bits whoever computes it: bound, or moved or converted from that, or integers
+  // The same bits whoever computes it: bound, or moved or converted from that, or integers.
   bool exact = false;
   bool positive = false;
   int64_t below = 0;  // not 0: integers from 0 to below this
-  bool flat = false;  // a row may be so nearly one value that its deviations are all rounding
+  bool flat = false;  // a row's values may be so close that their deviations are all rounding
 
   size_t axes() const { return shape.size(); }
   bool constant() const { return shape[0].constant(); }

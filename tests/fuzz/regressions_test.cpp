@@ -1,4 +1,4 @@
-// Graphs on which something went wrong once. Each says what.
+// Graphs on which something once went wrong; each test says what.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -12,7 +12,7 @@
 namespace maco::fuzz {
 namespace {
 
-// Every dim at its most, at its least and between, every scalar likewise.
+// Every dim and scalar at its maximum, at its minimum and in between.
 std::vector<runtime::LaunchValues> launches_of(const ir::Graph& g) {
   std::vector<runtime::LaunchValues> launches(3);
   const auto set = [&](const std::string& name, int64_t lo, int64_t hi) {
@@ -59,7 +59,7 @@ TEST_CASE("graphs that went wrong once") {
   }
 }
 
-// A function's static table is one for the whole process if the loader may make it so, whichever
+// A function's static table is shared by the whole process if the loader allows that, whichever
 // library it came from.
 TEST_CASE("kernels that are loaded at once share nothing") {
   std::vector<Prepared> prepared;

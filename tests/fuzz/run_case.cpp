@@ -196,7 +196,7 @@ class Runner {
         return;
       }
     }
-    // What the next launch starts from.
+    // The state from which the next launch starts.
     for (int rank = 0; rank < world_; ++rank)
       for (size_t i = 0; i < tensors().size(); ++i) {
         Bytes& memory = memory_[place(rank, i)];
@@ -206,7 +206,8 @@ class Runner {
       }
   }
 
-  // Bounds are of the norm of many elements, whose roundings average out. Of few they don't always.
+  // Bounds are for the norm of many elements, whose roundings average out; with few elements they
+  // don't always.
   static bool is_unlucky(const reference::CheckResult& check, const Tensor& actual) {
     constexpr int64_t kFew = 16, kTimes = 2;
     return actual.elements() <= kFew && check.error <= kTimes * check.bound;
@@ -263,7 +264,7 @@ double since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// Whether the text named NCCL, which it doesn't any more.
+// Removes NCCL from the text; returns whether the text named it.
 bool keep_from_nccl(Case& c) {
   bool named = false;
   for (const auto& [with, without] : {std::pair{"algorithm = nccl", "algorithm = auto"},
@@ -332,7 +333,7 @@ std::string run(const Prepared& p, const std::shared_ptr<runtime::CpuLibrary>& l
 
 namespace {
 
-// The cases that have a kernel: on the CPU target.
+// Runs the cases that have a kernel on the CPU target.
 void run_on_cpu(BatchResult& b, const Where& where, std::vector<Results>& results) {
   const runtime::CpuCompileOptions options = {.check_access = where.check_access,
                                               .quick = where.quick};
@@ -349,15 +350,15 @@ void run_on_cpu(BatchResult& b, const Where& where, std::vector<Results>& result
     if (!b.errors[i].empty()) continue;
     runtime::Status own = status;
     if (library) b.errors[i] = run(b.prepared[i], library, index++, where.check_access, results[i]);
-    // One of them doesn't compile: which?
+    // Some case doesn't compile: find out which.
     else if (sources.size() == 1 ||
              !runtime::compile_cpu_kernels({b.prepared[i].kernel}, options, own))
       b.errors[i] = own.message;
   }
 }
 
-// On GPUs. Kernels of one session at a time: two that wait for peers could keep each other's SMs
-// for ever.
+// Runs on GPUs. Kernels of one session at a time: two that wait for peers could keep each other's
+// SMs for ever.
 void run_on_gpus(BatchResult& b, const Where& where, std::vector<Results>& results) {
   static std::mutex device;
   const auto start = std::chrono::steady_clock::now();

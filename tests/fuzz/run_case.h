@@ -29,9 +29,9 @@ struct Case {
 
 /// Where a batch runs.
 struct Where {
-  int gpus = 0;               // that share the ranks of each graph; 0: the CPU target
+  int gpus = 0;               // which the ranks of each graph share; 0: the CPU target
   bool check_access = false;  // accesses against declared regions; CPU target only
-  bool nowhere = false;       // only through the passes
+  bool nowhere = false;       // only run the passes
   bool quick = false;         // kernels are optimised less; CPU target only
 };
 
@@ -52,10 +52,10 @@ using Results = std::map<std::string, std::vector<std::byte>>;
 std::string run(const Prepared& p, const std::shared_ptr<runtime::CpuLibrary>& library,
                 size_t index, bool check_access, Results& results);
 
-/// Compiles and runs a batch, launch by launch: on the CPU target, where its kernels are one
-/// translation unit, on fibres and on threads with jitter; on GPUs twice, from different epochs.
-/// Results are held against the reference and each other, what no launch may touch against what it
-/// was. For each case what went wrong, or "".
+/// Compiles a batch and runs it launch by launch. On the CPU target its kernels are one translation
+/// unit, and run on fibres and on threads with jitter; on GPUs it runs twice, from different
+/// epochs. Results are compared with the reference and with each other; what no launch may touch is
+/// compared with its old state. For each case what went wrong, or "".
 struct BatchResult {
   std::vector<Prepared> prepared;
   std::vector<std::string> errors;
@@ -63,7 +63,7 @@ struct BatchResult {
 };
 BatchResult run_batch(std::vector<Case> cases, const Where& where);
 
-/// Says on standard error which case a thread was at, should the process crash.
+/// Prints on standard error, if the process crashes, which case a thread was running.
 void report_crashes();
 
 }  // namespace maco::fuzz

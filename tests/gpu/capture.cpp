@@ -1,6 +1,7 @@
-// Launches that find their position in memory, of CUDA graphs that are replayed: they have the bits
-// of ordinary launches, also with such between them; a position out of its range is told of, and
-// the next launch is right again. A CPU has no graphs: there the same launches are enqueued.
+// Launches that find their position in memory, in CUDA graphs that are replayed. They must give the
+// bits of ordinary launches, also with ordinary launches in between. A position out of its range
+// must be reported, and the next launch be right again. A CPU has no graphs: there the same
+// launches are enqueued.
 #include <fmt/format.h>
 
 #include <stdexcept>
@@ -33,7 +34,7 @@ class Launches {
   virtual ~Launches() = default;
   /// Sets the position, launches, and doesn't wait.
   virtual void launch(int32_t pos) = 0;
-  /// For what was launched.
+  /// Waits for the launches.
   virtual void wait() = 0;
 };
 
@@ -52,7 +53,7 @@ class Enqueued : public Launches {
   int32_t pos_ = 0;
 };
 
-// Of the driver, beside those that the runtime uses.
+// Functions of the driver that the runtime doesn't use.
 template <class... Parameters>
 auto driver_function(const char* name) {
   static const auto library = runtime::Library::open({"libcuda.so.1"}, "cuInit");
@@ -61,7 +62,7 @@ auto driver_function(const char* name) {
   return found;
 }
 
-// A CUDA graph a rank.
+// A CUDA graph for each rank.
 class Replayed : public Launches {
  public:
   Replayed(Session& session, const Placement& placement)
@@ -91,7 +92,8 @@ class Replayed : public Launches {
       enter(rank);
       call<void**, void*, unsigned long long>("cuGraphInstantiateWithFlags", &rank.instance,
                                               rank.graph, 0);
-      // All of them before the first runs, which would wait for its peers: it may be waited for.
+      // All are uploaded before the first runs and waits for its peers, as an upload may wait for
+      // it.
       call<void*, cuda::Stream>("cuGraphUpload", rank.instance, rank.stream);
     }
     wait();
@@ -110,7 +112,7 @@ class Replayed : public Launches {
   void launch(int32_t pos) override {
     for (Rank& rank : ranks_) {
       enter(rank);
-      // From memory that isn't page-locked the copy has been taken when this returns.
+      // The copy from memory that isn't page-locked has been read when this returns.
       check(driver_->to_device(rank.pos, &pos, sizeof pos, rank.stream), "set the position");
       call<void*, cuda::Stream>("cuGraphLaunch", rank.instance, rank.stream);
     }
@@ -197,7 +199,7 @@ std::string check_replays(const Device& device, const std::string& file, int cou
     }
     if (!same(*captured)) return fmt::format("at position {} the bits differ", pos);
   }
-  // One behind the other, without a wait.
+  // One after the other, without waiting.
   const auto others = launches_of(*behind);
   for (int i = 0; i < count; ++i) others->launch(position(i));
   others->wait();
@@ -205,7 +207,7 @@ std::string check_replays(const Device& device, const std::string& file, int cou
   if (!same(*behind)) return "the bits differ where nothing waits";
 
   launches->launch(static_cast<int32_t>(end));
-  // Of a graph one more is launched, which does nothing.
+  // A graph is launched once more, which does nothing.
   if (device.cuda) launches->launch(0);
   launches->wait();
   if (!same(*captured)) return "a position out of range changed something";
@@ -230,7 +232,7 @@ void add_capture_cases(const Device& device, std::vector<Case>& cases) {
   const int count = device.cuda ? 100 : 20;
   std::vector<std::pair<const char*, int>> graphs = {{"decode_layer.maco", 2},
                                                      {"../../tests/e2e/attentions.maco", 1}};
-  // On the CPU target roles of a pair begin by themselves, and such a product takes seconds.
+  // On the CPU target the roles of a pair begin by themselves, and such a matmul takes seconds.
   if (device.cuda) graphs.emplace_back("../../tests/gpu/halves_captured.maco", 1);
   for (const auto& [file, world] : graphs)
     add_cases(device, cases, world, fmt::format("captured launches of {}", file),

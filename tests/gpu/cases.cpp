@@ -1,5 +1,5 @@
-// The example graphs and what must hold of any graph: the same bits with and without load-ahead, on
-// every launch; epochs that wrap; dims.
+// The example graphs, and what must hold for any graph: the same bits with and without load-ahead,
+// in every launch; epochs that wrap; dims.
 #include <fmt/format.h>
 
 #include <stdexcept>
@@ -17,7 +17,7 @@ struct Example {
   int64_t world;
   const char* scalar;  // counted up from `first`, or ""
   std::map<std::string, int64_t> dims;
-  // On a CPU smaller numbers stand for these: there weights of gigabytes take minutes.
+  // A CPU uses smaller numbers: there weights of gigabytes take minutes.
   std::vector<std::pair<const char*, const char*>> on_cpu = {};
   int64_t first = 5;
 };

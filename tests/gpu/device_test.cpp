@@ -1,6 +1,6 @@
 // maco-device-test --device cpu|cuda [--examples DIR] [--only WORD] [--gpus N] [--part K/N --lock
-// FILE]: runs the cases, one line each. Of several parts at a time each compiles its kernels, but
-// whoever has the lock runs them.
+// FILE]: runs the cases, one line each. If several parts run at a time, each compiles its kernels,
+// but only the one with the lock runs them.
 #include "tests/gpu/device_test.h"
 #include "compiler/api/compile.h"
 

@@ -17,7 +17,7 @@ struct Device {
   bool cuda = false;
   int gpus = 0;          // that may be used
   std::string examples;  // folder of the example graphs
-  int lock = -1;  // a file that one locks while sessions are open, or -1: nobody else runs any
+  int lock = -1;         // a file to lock while sessions are open; -1: nobody else runs any
 };
 
 /// Where the ranks of a test run.
@@ -29,13 +29,13 @@ struct Placement {
     return std::to_string(world) + " ranks, " + std::to_string(ranks_per_gpu) + " a GPU";
   }
 };
-/// Ways to place `world` ranks on GPUs: each on one of its own, two on one, as few as these GPUs
-/// allow, all on one. Also those for which there are too few GPUs. One way on the CPU.
+/// Ways to place `world` ranks on GPUs: each on its own, two on one, as few GPUs as these allow,
+/// all on one; including those for which there are too few GPUs. One way on the CPU.
 std::vector<Placement> placements(const Device& device, int64_t world);
 
 struct Case {
   std::string name;
-  /// "" if the test passed, else what was wrong. Throws Skip where the device is too small.
+  /// "" if the test passed, else what was wrong. Throws Skip if the device is too small.
   std::function<std::string()> run;
 };
 struct Skip {

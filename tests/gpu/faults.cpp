@@ -1,6 +1,6 @@
-// A signal that never comes, of every kind of wait: the launch ends with a report that names, for
-// every rank, who waited and for what, and the same process launches again correctly; the same
-// session too where its kernel is right.
+// For every kind of wait, a signal that never comes: the launch ends with a report that names, for
+// every rank, who waited and for what. The same process then launches again correctly; so does the
+// same session if its kernel is right.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace maco::gpu_test {
 namespace {
 
 // A small exchange travels as packets, a large one with peer events; the matmul's loader fills
-// pages. One chain of ops each: all of it behind what is broken waits too, and none of that may be
+// pages. Each graph is one chain of ops: everything behind the fault waits too, and must not be
 // blamed.
 const char* const kSmall = R"(graph faults(world = 2) {
   input x : f32[8, 256]
@@ -28,7 +28,7 @@ const char* const kSmall = R"(graph faults(world = 2) {
   barrier() @meet
   output z = exp(y)
 })";
-// Products of a lone row in a row: their kernel has a signaller, which prepares tasks.
+// Matmuls of a lone row in sequence: their kernel has a signaller, which prepares tasks.
 const char* const kAhead = R"(graph faults(world = 2) {
   input x : bf16[1, 256]
   param v : bf16[256, 256]
@@ -53,7 +53,7 @@ const char* const kLarge = R"(graph faults(world = 2) {
   output z = exp(big)
 })";
 
-// A product that sends its tiles.
+// A matmul that pushes its tiles.
 const char* const kPushed = R"(graph faults(world = 2) {
   input x : bf16[64, 256]
   param w : bf16[256, 256]
@@ -62,16 +62,16 @@ const char* const kPushed = R"(graph faults(world = 2) {
   output z = exp(y)
 })";
 
-// Which signal the report must say is missing: of a local or a peer event, in packets, or that of a
+// The missing signal that the report must name: of a local or a peer event, in packets, or of a
 // full page; or a hand-over.
 enum class Kind { Local, Peer, Packet, Page, Handed };
 constexpr bool is_signal(Kind kind) { return kind != Kind::Page && kind != Kind::Handed; }
 struct Fault {
   const char* name;
-  // the first signal of an event whose name begins so, or names so what it shares with another, is
-  // dropped from the Program's text; of a page: the op
+  // The first signal of the event whose name begins with this (or is shared with another such name)
+  // is dropped from the Program's text; for a page: the op.
   const char* event;
-  const char* waiter;  // the task that waits for it, and which all else follows from
+  const char* waiter;  // the task that waits for it, from which all else follows
   Kind kind = Kind::Local;
   const char* graph = kSmall;
 };
@@ -120,10 +120,9 @@ std::string drop_signal(std::string& text, const std::string& event) {
   throw std::runtime_error(fmt::format("no task signals an event '{}':\n{}", event, text));
 }
 
-// Pages are filled and released within the tasks of an op, by the code of its loader and of its
-// consumers, and what leaves the kernel is signalled within a task; events are between tasks, so
-// that the Program's text has no such signal that could be dropped. The calls that do it are taken
-// out of the kernel instead.
+// Pages are filled and released within an op's tasks, by the code of its loader and consumers, and
+// what leaves the kernel is signalled within a task. Events are between tasks, so that the
+// Program's text has no such signal to drop. Instead the calls are removed from the kernel.
 void drop_calls(const char* call, std::string& kernel) {
   bool any = false;
   for (size_t found; (found = kernel.find(call)) != std::string::npos; any = true) {
@@ -134,7 +133,7 @@ void drop_calls(const char* call, std::string& kernel) {
     throw std::runtime_error("the kernel doesn't call " + std::string(call) + "\n" + kernel);
 }
 
-// What a rank waits for, in the report's words, but for the numbers of SMs and events.
+// What a rank waits for, in the report's words, except the numbers of SMs and events.
 std::string awaited(const Fault& fault, const ir::Program& program, const std::string& event,
                     int rank, uint32_t epoch) {
   const auto found = std::find_if(program.events.begin(), program.events.end(),
@@ -159,7 +158,7 @@ std::string awaited(const Fault& fault, const ir::Program& program, const std::s
   return "";
 }
 
-// "" if a report of two ranks says just what it should: of each rank one line, and the first of a
+// "" if a report of two ranks says exactly what it should: one line for each rank, the first for a
 // rank whose time was up.
 std::string check_report(const Fault& fault, const ir::Program& program, const std::string& event,
                          uint32_t epoch, const std::string& said) {
@@ -188,7 +187,7 @@ std::string check_report(const Fault& fault, const ir::Program& program, const s
 
 std::string run_fault(const Device& device, const Fault& fault, const Placement& placement) {
   const api::Compiled good = compile_text(device, fault.graph, placement);
-  // So do kernels without a loader.
+  // Kernels without a loader also prepare tasks.
   const bool prepares = fault.graph == kAhead || good.program.uses.loaders == 0;
   if (fault.graph != kPushed && (good.program.uses.prepared() > 0) != prepares)
     return "its kernel prepares tasks, or doesn't, unlike what is to be tried";
@@ -211,8 +210,8 @@ std::string run_fault(const Device& device, const Fault& fault, const Placement&
   auto bad = make_session(device, bad_kernel, placement, options, status);
   if (!bad) return status.message;
   bind(good.graph, *bad, 1);
-  // The second time the counts are those of a launch behind one that ended: nothing is left of the
-  // first.
+  // The second time the counts are those of a launch after a successful one: nothing of the first
+  // is left.
   for (uint32_t launch = 0; launch < 2; ++launch) {
     status = bad->launch({});
     if (status) return fmt::format("launch {} ended as if nothing were wrong", launch);
@@ -236,9 +235,9 @@ std::string run_fault(const Device& device, const Fault& fault, const Placement&
              : fmt::format("afterwards a correct kernel ended with status {}", result);
 }
 
-// An index that only the data knows, on one rank, while the other waits for it: local events, peer
-// events, packets and a barrier are left in the middle. The same session goes on, with the bytes of
-// one that never failed, again and again and over epochs that wrap.
+// An index from data is out of range on one rank, while the other rank waits for it: local events,
+// peer events, packets and a barrier are left in the middle. The same session goes on, with the
+// bytes of one that never failed, again and again, over epochs that wrap.
 std::string run_bad_index(const Device& device, const Placement& placement,
                           const std::string& beside) {
   const std::string text = "graph ids(world = 2) {\n" + beside + R"(

@@ -1,5 +1,5 @@
-// Profiles of examples: stamps in order, hand-offs that are seen after they are sent, and the same
-// results as without.
+// Profiles of examples: stamps are in order, hand-offs are seen after they are sent, and results
+// are the same as without profiling.
 #include "runtime/host/profile.h"
 
 #include <fmt/format.h>
@@ -13,8 +13,7 @@ namespace maco::gpu_test {
 
 namespace {
 
-// How much of it is a clock's error at most: two SMs of one GPU are brought together by a clock
-// that they read in a loop.
+// The largest error of a clock: two SMs of one GPU are aligned by a clock that they read in a loop.
 constexpr int64_t kSmError = 1000;
 
 // "" or what is wrong with a rank's stamps, in its own ticks.
@@ -86,9 +85,9 @@ std::string check_profile(const Device& device, const std::string& file,
       for (size_t t = 0; t < c.program.tasks.size(); ++t)
         for (const runtime::Arrival& a : line->arrivals(rank, ir::id_of<ir::TaskId>(t))) {
           ++arrivals;
-          // A hint is of all that may send; who reads needs but some of it.
+          // All that may send signal a hint; a reader needs only some of them.
           if (c.program[a.event].kind == ir::EventKind::Hint) continue;
-          // A thread of a CPU may be put aside between its last packet and its stamp.
+          // A CPU's thread may be interrupted between its last packet and its stamp.
           const bool somewhen = !device.cuda && ir::is_about_packets(c.program[a.event].kind);
           const int64_t sent = somewhen ? line->at(a.rank, a.task).waited : a.sent;
           worst = std::max(worst, sent - a.seen);

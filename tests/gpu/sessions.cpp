@@ -1,5 +1,5 @@
-// Sessions that are opened, run and closed again and again: the GPU has as much free memory behind
-// them as before. On a CPU they are opened, run and closed; there the address sanitizer looks.
+// Sessions are opened, run and closed again and again: afterwards the GPU has as much free memory
+// as before. On a CPU the address sanitizer checks this.
 #include <fmt/format.h>
 
 #include <stdexcept>
@@ -67,7 +67,7 @@ std::string open_and_close(const Device& device, const Placement& placement, int
     if (!status) throw std::runtime_error(status.message);
   };
   const FreeMemory free(device, placement);
-  // What the driver keeps once it has been used stays with it.
+  // What the driver keeps after its first use stays allocated.
   for (int i = 0; i < 3; ++i) run();
   const std::vector<size_t> before = free.now();
   for (int i = 0; i < count; ++i) run();

@@ -1,4 +1,4 @@
-// A graph, all the way to kernel.cu, but for kernels of users.
+// A graph, compiled to kernel.cu, without users' kernels.
 #include <algorithm>
 
 #include "compiler/api/compile.h"

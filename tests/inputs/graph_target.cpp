@@ -1,4 +1,5 @@
-// A graph, in JSON or in the language: what is read is printed in both, and read again as the same.
+// A graph, in JSON or in the language: it is printed in both, and each text is read as the same
+// graph.
 #include "compiler/frontend/frontend.h"
 #include "tests/inputs/target.h"
 

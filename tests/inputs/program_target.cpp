@@ -1,5 +1,4 @@
-// A Program: what is read is printed and read again as the same, and the verifier says something
-// of it.
+// A Program: it is printed and read again as the same, and the verifier judges it.
 #include "compiler/verify/verify.h"
 #include "ir/program_text.h"
 #include "tests/inputs/target.h"

@@ -1,10 +1,10 @@
-// Runs a target on files and on what it makes of them, where there is no libFuzzer:
+// Runs a target on files and their mutants, where there is no libFuzzer:
 //   inputs-TARGET [-runs=N] [-seed=N] [-seconds=N] [-megabytes=N] FILE|FOLDER...
-// Each file as it is, then N mutants: bytes changed, taken away or doubled, numbers made extreme,
-// pieces of other files put in. Says how far it is once a minute, and when it is told to stop
-// (SIGINT, SIGTERM), which it does behind the current input. Fails where the target crashes, takes
-// longer than -seconds (1) of user time, or the process more than -megabytes (1024); the input is
-// left in ./input-<hash>, but for what a sanitizer ends.
+// Each file runs as it is, then as N mutants: bytes are changed, removed or doubled, numbers made
+// extreme, pieces of other files inserted. Prints its progress once a minute, and when it is told
+// to stop (SIGINT, SIGTERM), which it does after the current input. Fails if the target crashes or
+// takes longer than -seconds (1) of user time, or if the process takes more than -megabytes (1024).
+// The input is then left in ./input-<hash>, unless a sanitizer ended the process.
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/time.h>
@@ -27,7 +27,7 @@ namespace {
 
 constexpr size_t kMostBytes = 1 << 16;  // of a mutant
 
-std::string current;  // what the target is at
+std::string current;  // the target's current input
 int terminal = 2;     // standard error, of which the target's part goes nowhere
 
 void say(const char* text) {

@@ -1,5 +1,5 @@
-// What the targets of this folder share. A target is a file `<name>_target.cpp`, which defines
-// libFuzzer's function: it gets any bytes, and returns, having thrown nothing and reported what is
+// What the targets of this folder share. A target is a file `<name>_target.cpp` that defines
+// libFuzzer's function: it gets any bytes and returns, without throwing, after reporting what is
 // wrong with them.
 #pragma once
 

@@ -1,4 +1,4 @@
-// A weights.json: what it says lies within what it says of files, tensors and params.
+// A weights.json: all places in it lie within its files, tensors and params.
 #include "runtime/weights/map.h"
 #include "runtime/weights/slices.h"
 #include "tests/inputs/target.h"

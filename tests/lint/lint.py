@@ -463,8 +463,66 @@ def quoted_messages(tree):
             yield page, line_of(tree[page], match.start()), f"'{match[1]}': no source says so"
 
 
+# Files that may know ops and device functions by name, and why.
+KNOW_NAMES = {
+    r"compiler/ops/": "ops, and the tile rules that call device functions",
+    r"compiler/functions/": "device functions",
+    r"runtime/reference/": "what each op means, sharing no code with the compiler",
+    r"runtime/include/maco/graph\.h$": "a function of the builder for each op",
+    r"ir/body\.cpp$|compiler/codegen/body\.cpp$": "functions of bodies, which are named as ops are, and their C++",
+    r"ir/program\.cpp$": "words of CollectiveKind",
+    r"ir/graph\.h$|compiler/frontend/(build_algorithms|chunk_print)\.cpp$": "statements of users' algorithms",
+    r"compiler/frontend/dsl_hints\.cpp$": "the ops that stand for operators of other languages",
+    r"compiler/frontend/mscclpp_(ops|plan|ranks)\.cpp$": "words of MSCCL++'s plans",
+    r"compiler/frontend/huggingface/import\.cpp$": "functions of the templates of models",
+    r"compiler/frontend/cuda_kernels\.cpp$": "reads the kernels that ops 'cuda' name",
+    r"compiler/frontend/cuda/": "names of CUDA's own functions",
+    r"compiler/passes/(fuse\w*|gather_products|push_products|prepare_operands|graph_edit)\.cpp$":
+        "patterns of the ops that are fused, until ops declare what they absorb",
+}
+# Names that are words of something else, too: of those only comparisons count.
+OTHER_WORDS = {"chunks", "clear", "copy", "cuda", "max", "reduce", "send", "sum", "transpose"}
+DEVICE_FUNCTION = re.compile(r"\bMACO_(?:OP|FN) void (\w+)\(Context&(?: \w+)?, (?:const )?Args\b&?(?: \w+)?, u32\b")
+COMPARED = re.compile(r'(?:\b(?:op_)?kind\b|\bfunction\b(?:\([^()"]*\))?)\s*[!=]=\s*$|\bfind_(?:op|function)\(\s*$')
+
+
+def entity_names(tree):
+    """The kinds of ops, as docs/ops.md and compiler/ops say them, and the names of device functions."""
+    names = set()
+    for table in re.findall(r"^\| op \|.*\n(?:\|.*\n)*", tree["docs/ops.md"], re.M):
+        for row in re.findall(r"^\| ((?:`\w+` ?)+)", table, re.M):
+            names.update(re.findall(r"`(\w+)`", row))
+    for path, text in tree.items():
+        if path.startswith("compiler/ops/"):
+            names.update(re.findall(r'\bkind = "(\w+)";', text))
+        elif path.startswith("runtime/device/ops/"):
+            names.update(DEVICE_FUNCTION.findall(text))
+    return names
+
+
+def names_in_place(tree):
+    """Kinds of ops and names of device functions are written in their own files and in those of KNOW_NAMES."""
+    names, unused = entity_names(tree), set(KNOW_NAMES)
+    for path, text in tree.items():
+        if not path.startswith(("compiler/", "ir/", "runtime/", "tools/")) or not path.endswith((".cpp", ".h")):
+            continue
+        known = [where for where in KNOW_NAMES if re.match(where, path)]
+        for match in TOKEN.finditer(text):
+            word = match[0][1:-1]
+            if not match[0].startswith('"') or word not in names:
+                continue
+            if word in OTHER_WORDS and not COMPARED.search(text[max(0, match.start() - 200) : match.start()]):
+                continue
+            unused.difference_update(known)
+            if not known:
+                message = f"'{word}' is known by name: ask for a property that the op or the device function declares"
+                yield path, line_of(text, match.start()), message
+    for where in sorted(unused):
+        yield "tests/lint/lint.py", 1, f"KNOW_NAMES lists '{where}', where no name is known any more"
+
+
 RULES = [host_or_device, includes_nothing, readmes, links, layers, waits_bounded, waits_compare, waits_acquire, no_volatile, no_fence,
-         flags_in_place, names_included, left_overs, headers_say, quoted_messages]
+         flags_in_place, names_included, left_overs, headers_say, quoted_messages, names_in_place]
 
 
 def lint(tree, rules=None):
@@ -546,6 +604,13 @@ BAD = [
     (quoted_messages, "docs/troubleshooting.md", "| `no device: the driver shows no GPU` | |\n", "no source says so"),
     (quoted_messages, "docs/troubleshooting.md", "| `no device: ... shows ... no driver` | |\n", "no source says so"),
     (quoted_messages, "runtime/host/driver.cpp", ("the NVIDIA driver shows no GPU", "there is no GPU"), "the NVIDIA driver shows no GPU"),
+    (names_in_place, "compiler/passes/tile.cpp", 'bool f(const Op& op) { return op.kind == "allreduce"; }\n', "'allreduce'"),
+    (names_in_place, "compiler/passes/tile.cpp", 'bool f(const Op& op) { return op.kind != "copy"; }\n', "'copy'"),
+    (names_in_place, "compiler/codegen/codegen.cpp", 'bool f(const Call& c) { return c.function == "cuda_kernel"; }\n', "'cuda_kernel'"),
+    (names_in_place, "compiler/verify/verify.cpp", 'bool f(const Task& t) { return function(t) ==\n      "clear"; }\n', "'clear'"),
+    (names_in_place, "compiler/passes/schedule.cpp", 'const auto* def = ops::find_op("sum");\n', "'sum'"),
+    (names_in_place, "runtime/host/session.cpp", 'const std::set<std::string> kinds = {"rope_sines", "gelu"};\n', "'rope_sines'"),
+    (names_in_place, "compiler/frontend/dsl_hints.cpp", ('op("', 'op("other_'), "no name is known any more"),
     (headers_say, "ir/novel.h", "#pragma once\n", "begins with a comment"),
     (headers_say, "ir/program_text.h", "\nint count_tasks(const Program& program);\n", "contract"),
     (headers_say, "runtime/host/jit.h", "\nclass Compiler {\n public:\n  void go();\n};\n", "contract"),
@@ -559,6 +624,8 @@ GOOD = [
     ("compiler/codegen/novel.cpp", '#include "ir/program.h"\nstd::vector<int> list;  // of ir/program.h\n'),
     ("runtime/device/mma_sm90.cuh", "#if MACO_HAS_WGMMA\n#endif\n"),
     ("docs/troubleshooting.md", "| `no device: ... shows no GPU` | |\n"),
+    ("compiler/passes/tile.cpp", '// An op of kind == "allreduce".\nconst char* wide = "max";\n'),
+    ("compiler/passes/tile.cpp", 'const std::string text = "an allreduce of \'matmul\'";\n'),
     ("ir/program_text.h", "\n/// How many.\nint count_tasks(const Program& program);\nint count_calls(const Program& program);\n"),
 ]
 

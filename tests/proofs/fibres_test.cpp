@@ -1,9 +1,9 @@
-// Small Programs, right and wrong, on the fibre executor itself: every order in which their tasks
-// can run is run. What is ready in each state is what the executor lets run, signals and waits are
-// those of the device headers. The verifier says what that shows.
+// Small Programs, right and wrong, on the fibre executor itself, in every order in which their
+// tasks can run. In each state the executor decides what is ready; signals and waits are those of
+// the device headers. The verifier's verdict must agree.
 //
-// Packets order their own data only, which no CPU shows: Programs with packets are the model
-// checker's (small_test.cpp).
+// Packets order only their own data, which no CPU shows. Programs with packets are therefore left
+// to the model checker (small_test.cpp).
 #include <fmt/format.h>
 
 #include <cstdlib>
@@ -82,7 +82,7 @@ class Explorer {
     });
     return places;
   }
-  /// Does the executor let `next` run then?
+  /// Whether the executor lets `next` run then.
   bool runs(const std::vector<TaskPlace>& order, const TaskPlace& next) {
     bool ended = false;
     drive([&](Stepper& stepper) {
@@ -91,9 +91,9 @@ class Explorer {
     });
     return ended;
   }
-  /// Does a task run before one that it has to come after: one that the list of tasks has earlier
-  /// (or the same task of another rank) and that touches the same bytes, or one that it is declared
-  /// to come after?
+  /// Whether a task runs before a task after which it has to come: one that is earlier in the list
+  /// of tasks (or the same task of another rank) and touches the same bytes, or one that is
+  /// declared to come before it.
   bool too_early(const std::vector<TaskPlace>& order, const TaskPlace& next) {
     const size_t task = all_.at(next);
     for (const auto& [place, other] : all_) {
@@ -113,7 +113,7 @@ class Explorer {
   const int launches_;
   const test::Oracle oracle_;
   std::unique_ptr<runtime::Steppable> run_;
-  std::map<TaskPlace, size_t> all_;  // that run, and which task of the Program they are
+  std::map<TaskPlace, size_t> all_;  // those that run, and which task of the Program each is
 };
 
 }  // namespace

@@ -1,5 +1,4 @@
-// A second author of Programs: changes texts by their grammar alone, and knows nothing of what they
-// mean.
+// A second author of Programs: changes texts by their grammar alone, without knowing their meaning.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Controls of grammar_test.cpp: the Programs that it changes are right as they are, and damage that
-// runs is seen. Without them, a run that can find nothing would look the same.
+// Controls of grammar_test.cpp: the Programs that it changes are right unchanged, and damage that
+// runs is detected. Otherwise a run that can find nothing would look the same.
 #include <fmt/format.h>
 
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// What becomes of a mutant: refused by whom, or run against the reference.
+// A mutant's fate: who refuses it, or its run against the reference.
 #pragma once
 
 #include <functional>
@@ -15,7 +15,7 @@ namespace maco::proofs {
 
 /// kernel.cu without its manifest.
 std::string code_of(const std::string& kernel);
-/// The keys of its manifest that a host launches by, as text.
+/// The manifest's keys that a launch uses, as text.
 std::string launch_of(const std::string& kernel);
 
 struct Verdict {
@@ -26,10 +26,10 @@ struct Verdict {
   std::optional<ir::Program> program;
   std::string kernel;  // of an accepted one that has another
 };
-/// As maco-opt --verify and maco-run --program do.
+/// Judges as maco-opt --verify and maco-run --program do.
 Verdict judge(const GraphSubject& subject, const std::string& text);
 
-/// The kernel that a mutant became, run against the reference on fibres and on threads with jitter,
+/// An accepted mutant's kernel, run against the reference on fibres and on threads with jitter,
 /// with accesses checked; what went wrong, or "".
 struct Runnable {
   const GraphSubject* subject = nullptr;
@@ -41,7 +41,7 @@ struct Runnable {
 std::string run(const Runnable& mutant, const std::shared_ptr<runtime::CpuLibrary>& library,
                 size_t index);
 
-/// What a function says, run in a process of its own; how that process ended if it said nothing.
+/// A function's output, from a process of its own; how that process ended if there was none.
 struct Ended {
   std::string said;
   std::string fault;  // "crashed: signal 11", "hung: no result after 60 s", or ""

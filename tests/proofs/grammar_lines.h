@@ -33,7 +33,7 @@ struct Line {
   std::vector<List> lists;
 };
 
-/// Reads a line. What is of an unknown entity, or not as the grammar has it, becomes fields by
+/// Reads a line. An unknown entity, or a line that doesn't fit the grammar, becomes fields by
 /// position: numbers, words and strings.
 Line read_line(std::string text);
 

@@ -1,4 +1,4 @@
-// Work in processes of its own, so that what crashes or hangs is one mutant.
+// Runs work in processes of its own, so that a crash or hang affects only one mutant.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>

@@ -93,7 +93,7 @@ constexpr Source kSources[] = {
     {2,
      "input i : i32[5]; param table : bf16[9, 4]; e = embedding(table, i); "
      "output y = allreduce(e)"},
-    // Products.
+    // Matmuls.
     {1, "input x : f32[5, 16]; param w : f32[16, 12]; output y = matmul(x, w)"},
     {1,
      "dim t <= 12; input x : f32[t, 32]; param w : f32[24, 32]; param b : f32[24]; "
@@ -168,7 +168,7 @@ constexpr Source kSources[] = {
     {3, "input x : f32[9, 8192]; output y = broadcast(x, root = 1)"},
     {3, "input x : f32[9, 8192]; output y = broadcast(x, root = 1, algorithm = twoshot)"},
     {3, "input x : f32[9, 8192]; output y = ring_shift(x, by = 2)"},
-    // What orders, and what shares memory.
+    // What orders ops, and what shares memory.
     {2, "input x : f32[5, 8]; output a = exp(x); barrier(); output b = relu(x)"},
     {2,
      "input x : f32[4, 16]; output a = exp(x); output b = relu(x, after = [a]); "
@@ -207,8 +207,8 @@ constexpr Source kSources[] = {
      "region r = [a, b]"},
 };
 
-// Every dim and scalar at its most, at its least, between, and at its most again: a slot is used
-// again by the second launch after.
+// Every dim and scalar at its maximum, its minimum, in between, and at its maximum again: a slot is
+// used again by the launch after the next.
 std::vector<runtime::LaunchValues> launches_of(const ir::Graph& g) {
   std::vector<runtime::LaunchValues> launches(4);
   const auto set = [&](const std::string& name, int64_t lo, int64_t hi) {
@@ -254,7 +254,7 @@ std::vector<GraphSubject> graph_subjects() {
     const size_t number = subjects.size();
     api::Options options;
     options.target = "cpu";
-    // Few CTAs; with as many as there are, tasks are spread differently.
+    // Few CTAs; with all CTAs tasks are distributed differently.
     constexpr int64_t kFew = 4;
     options.sms = number % 3 == 2 ? 0 : kFew;
     options.prune = number % 5 != 4;

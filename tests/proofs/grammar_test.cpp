@@ -1,5 +1,5 @@
-// Programs of the compiler's, changed by an author who knows the grammar of their text alone. What
-// the proofs accept of them runs, and must be right.
+// Programs of the compiler's, changed by an author who knows only the grammar of their text. Those
+// that the proofs accept are run, and must be right.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -29,7 +29,7 @@ uint64_t number_of(const char* name, uint64_t otherwise) {
   return text ? std::strtoull(text, nullptr, 10) : otherwise;
 }
 
-/// One mutant and what became of it.
+/// One mutant and its result.
 struct Made {
   size_t subject = 0;
   uint64_t seed = 0;
@@ -152,7 +152,7 @@ class Run {
     REQUIRE(i == made_.size());
   }
 
-  /// Of the accepted mutants with one kernel each all.
+  /// Accepted mutants, all of whose kernels are tried, one each.
   using Group = std::vector<size_t>;
 
   /// For each mutant of the groups, in their order: what went wrong, and a zero.

@@ -1,5 +1,5 @@
-// Mutants of loads: each is refused, by the verifier or by what the function says of its operands,
-// but for those that leave a loader less freedom. These run, and give the same bytes.
+// Mutants of loads: each is refused, by the verifier or by the function's rules for its operands,
+// except those that leave a loader less freedom. These are run, and give the same bytes.
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -129,8 +129,8 @@ TEST_CASE("loads that all come behind their waits are what --no-load-ahead makes
   CHECK(ahead.program == compiled(false).program);
 }
 
-/// Changes each load of `p`, all of which come in boxes. How many mutants the verifier refuses, and
-/// how many the device function.
+/// Changes each load of `p`, all of which come in boxes. Returns how many mutants the verifier
+/// refuses, and how many the device function.
 std::pair<int, int> refused_boxes(const Program& p) {
   using Box = ir::Load::Box;
   const std::vector<std::pair<const char*, void (*)(ir::Load&)>> changes = {
@@ -181,7 +181,7 @@ TEST_CASE("boxes are what the function asks for, and what a map can describe") {
                                                 test::cpu());
   const Program& p = original.program;
   CHECK(refused_boxes(p) == std::pair(38, 22));
-  // Of few rows: boxes of long rows.
+  // With few rows: boxes of long rows.
   CHECK(refused_boxes(test::compiled(R"(graph g {
   input x : bf16[2, 600]
   param w : bf16[96, 600]

@@ -146,7 +146,7 @@ class Execution {
     return now;
   }
 
-  // 8.8, 8.9.4: what a load observes, and whether the two synchronise.
+  // 8.8, 8.9.4: what a load observes, and whether the load and the store synchronise.
   void flags() {
     for (const Flag& load : loads_) {
       const ir::Wait& w = p_.tasks[nodes_.task(load.node)].waits[load.index];
@@ -173,7 +173,7 @@ class Execution {
   }
   bool surely(uint32_t t) const { return surely_polls(p_, p_.tasks[t]); }
 
-  // 8.9.5; and the order in which reads are over.
+  // 8.9.5, and the order in which reads are over.
   void close() {
     const size_t words = operations_.size() / 64 + 1;
     causality_.assign(operations_.size(), std::vector<uint64_t>(words, 0));
@@ -228,8 +228,8 @@ class Execution {
     return false;
   }
 
-  /// x writes packets of another use in the place of those that y polls, which are written later:
-  /// both are strong, and y goes on polling until its own are there.
+  /// x writes packets of another use in the place of those that y polls, which are written later.
+  /// Both are strong, and y polls until its own packets are there.
   bool other_flags(const ir::Access& x, const ir::Access& y) const {
     const ir::Buffer &a = p_[x.region.buffer], &b = p_[y.region.buffer];
     return x.writes() && !y.writes() && &a != &b && a.packets && b.packets && a.use != b.use;

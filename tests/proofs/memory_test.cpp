@@ -25,7 +25,7 @@ size_t share() {
   return more ? static_cast<size_t>(std::max(1, std::atoi(more))) : 1;
 }
 
-/// What the verifier says: "" or the kinds of its errors.
+/// The verifier's verdict: the kinds of its errors, or "".
 std::map<std::string, int> kinds(const Program& p) {
   ir::Diagnostics diagnostics;
   verify::VerifyOptions options;
@@ -50,7 +50,7 @@ std::vector<Subject> subjects() {
   return list;
 }
 
-/// What the model says without the edges that are relaxed or too narrow.
+/// The model's verdict without the edges that are relaxed or too narrow.
 std::string without(Program p, const Conflicts& conflicts) {
   for (ir::Task& t : p.tasks) {
     const auto narrow = [&](ir::EventId e) {
@@ -121,7 +121,7 @@ TEST_CASE(
         } else if (!race.empty()) {
           ++row.races;
         } else if (refused) {
-          // Other edges order all that this one does: without it, too, the model has no race.
+          // Other edges order everything that this one does: the model has no race without it.
           ++row.made_up_for;
           if (list[n].graph) ++row.of_graphs_made_up_for;
           if (const std::string then = without(mutant, conflicts); !then.empty())
@@ -146,7 +146,7 @@ TEST_CASE(
   for (const Row& row : table) {
     CHECK(row.made >= 200);
     CHECK(row.races >= 150);
-    // Pruning leaves few waits that others make up for; of an event's many signals some are.
+    // Pruning leaves few waits that others replace; of an event's many signals some are replaced.
     CHECK(row.of_graphs >= 60);
     CHECK(row.of_graphs_made_up_for * 2 <= row.of_graphs);
   }

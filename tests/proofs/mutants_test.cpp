@@ -1,10 +1,10 @@
 // Mutated Programs: whatever can change what a Program does is rejected, and nothing else is.
 //
-// Programs come as text from `mutants` (tests/fuzz); this program links ir and the verifier, and no
-// pass. A mutant that is accepted has to be right by the second opinion as well: that every
-// conflict is still ordered, every count still met and every collective still delivered is
-// computed, never listed. A mutant that is rejected has to be wrong by it, but for what the
-// verifier proves more strictly on purpose (`strict`).
+// Programs come as text from `mutants` (tests/fuzz). This program links ir and the verifier, and no
+// pass. An accepted mutant must also be right by the second opinion, which computes that every
+// conflict is still ordered, every count still met and every collective still delivered. A rejected
+// mutant must be wrong by it, except for what the verifier deliberately proves more strictly
+// (`strict`).
 //
 //   proofs-mutants                what fits into a minute
 //   MACO_PROOFS_MORE=10           ten times as many mutants
@@ -30,7 +30,7 @@ namespace {
 
 using ir::Program;
 
-/// Nothing, or the first thing that the verifier says.
+/// "", or the verifier's first message.
 std::string objection(const Program& p) {
   ir::Diagnostics diagnostics;
   if (verify::verify(p, diagnostics, {.at_once = true, .max_reports = 1})) return "";
@@ -44,18 +44,18 @@ std::string reason(const std::string& message) {
   return "structure";
 }
 
-/// Whether the verifier may reject a mutant of this kind for this reason though it would do no
+/// Whether the verifier may reject a mutant of this kind for this reason although it would do no
 /// harm.
 bool strict(const std::string& why, Kind kind) {
-  // What a task of a collective does is read off its parameters and regions: they have to fit each
-  // other, whatever is moved.
+  // A collective's task does what its parameters and regions say: these have to agree, whatever is
+  // moved.
   if (why == "contributions") return true;
-  // Every signal is a release and every wait an acquire, also where another order makes up for it.
+  // Every signal is a release and every wait an acquire, even if another order would be enough.
   if (why == "scope") return true;
-  // Who reads packets waits for their hints itself, also where a task before it on its CTA has seen
+  // A reader of packets waits for their hints itself, even if a task before it on its CTA has seen
   // them.
   if (why == "packets") return true;
-  // What is handed over is taken back right behind that, whatever else would do.
+  // What is handed over is taken back right behind that, even if another order would be enough.
   if (why == "hand-over") return true;
   // Regions and places are checked by themselves.
   if (why == "structure") return kind == Kind::ShrinkBuffer;
@@ -89,7 +89,7 @@ Result judge(const Subject& s, size_t seed) {
     wrong("the original is wrong: " + said);
   if (!result.wrong.empty()) return result;
   const size_t nodes = Nodes(p).size();
-  // Of the large Programs a mutant of every few kinds only; they differ in which.
+  // Large Programs get a mutant of only every few kinds; which kinds depends on the seed.
   const size_t most = std::clamp<size_t>(4000 / (nodes + 1), 1, 6) * share(),
                every = std::clamp<size_t>(nodes / 4000, 1, 4);
   for (int k = 0; k < kKinds; ++k) {

@@ -13,7 +13,7 @@ namespace maco::proofs {
 enum class Kind : uint8_t {
   DropWait,
   DropSignal,  // with or without the count that it leaves
-  DropBoth,    // a wait, and all signals that nobody else waits for
+  DropBoth,    // a wait, and all signals for which nobody else waits
   RelaxWait,
   RelaxSignal,
   NarrowScope,
@@ -26,9 +26,9 @@ enum class Kind : uint8_t {
   SkipChunk,  // a task of a collective is left out, on all ranks or one, with or without what waits
               // for it
   DoubleChunk,    // it does another tile's work
-  MisplaceChunk,  // it sends elsewhere: its regions, its peer
+  MisplaceChunk,  // it sends to another place: its regions, its peer
   ReuseEarly,     // a copy of a slot less, a lag more
-  Promise,        // what the collective is to deliver
+  Promise,        // what the collective has to deliver
   Load,           // what reaches a task through pages: ring, pages, bytes, operand, when
 };
 inline constexpr int kKinds = 18;

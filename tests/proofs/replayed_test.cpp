@@ -1,7 +1,7 @@
-// Mutants that the verifier judges wrong, shown to be wrong: the witness that it gives is followed
-// on the CPU, task by task, by stand-ins for the device functions (each task reads all that it
-// declares and writes a digest of it). A race is confirmed if each of the two can go first, a wrong
-// order if the later one can, a deadlock if nothing goes on.
+// Mutants that the verifier rejects are shown to be wrong: the verifier's witness is followed on
+// the CPU, task by task, with stand-ins for the device functions (each task reads everything that
+// it declares and writes a digest of it). A race is confirmed if each of the two tasks can go
+// first, a wrong order if the later one can, a deadlock if nothing goes on.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -27,7 +27,7 @@ bool has(const std::vector<int>& list, int n) {
   return std::find(list.begin(), list.end(), n) != list.end();
 }
 
-/// Whose memory an access of a task on `runner` reaches.
+/// The ranks whose memory an access of a task on `runner` reaches.
 std::vector<int> reaches(const Program& p, const Access& a, int runner) {
   if (p[a.region.buffer].kind != BufferKind::Slot) return {runner};
   return ir::resolve(a.region.where, runner, static_cast<int>(p.world));
@@ -70,8 +70,8 @@ int max_rotation(const Program& p) {
 
 // --- what stands by itself: bounds, addresses, streams ---
 
-/// Whether the list of tasks reads an element of a temporary or output before it writes it, or
-/// leaves one of an output: element by element, at the most rows.
+/// Whether the list of tasks reads an element of a temporary or output before writing it, or leaves
+/// an element of an output unwritten: element by element, at the maximum rows.
 bool undefined(const Program& p, int world) {
   // By buffer and rank: whether each element is written.
   std::map<std::pair<size_t, int>, std::vector<bool>> written;
@@ -138,7 +138,7 @@ bool undefined(const Program& p, int world) {
   return false;
 }
 
-/// Whether a task writes bytes that it touches as something else, too.
+/// Whether a task writes bytes that it also touches as something else.
 bool overwrites_its_own(const Program& p, int world) {
   for (const Task& t : p.tasks)
     for (const Access& w : t.accesses)
@@ -245,8 +245,8 @@ std::string structure(const Program& p) {
 
 // --- operands that come through pages ---
 
-/// Whether tasks that hold `held` pages at a time, and take the next before they let the oldest go,
-/// come to an end with a ring of so many pages: carried out, a page at a time.
+/// Whether tasks end with a ring of `ring` pages, if they hold `held` pages at a time and take the
+/// next page before they release the oldest. The function simulates them, a page at a time.
 bool ring_moves(int64_t held, int64_t ring) {
   int64_t empty = ring, full = 0, taken = 0;
   for (int64_t step = 0; step < 4 * (ring + held); ++step) {
@@ -264,7 +264,7 @@ bool ring_moves(int64_t held, int64_t ring) {
 
 std::string loads(const Program& p) {
   const int world = static_cast<int>(p.world);
-  // By space and memory; with the place in the list of who writes.
+  // By space and memory; with the writer's place in the list.
   std::map<std::pair<std::string, int>, std::vector<std::pair<uint32_t, Bytes>>> written;
   for (uint32_t i = 0; i < p.tasks.size(); ++i)
     for (const Access& a : p.tasks[i].accesses)
@@ -366,7 +366,7 @@ class Signals {
               return fmt::format("count: packets of '{}' that are not read", event.name);
           }
         }
-      // Nobody tells a rank what it does not wait for: it is the half of a handshake.
+      // A signal to a rank that doesn't wait for it would be half of a handshake.
       for (const auto& [task, to, relaxed] : signals_[i])
         for (int source = 0; source < world; ++source) {
           if (!runs(p_.tasks[task], source)) continue;
@@ -424,8 +424,8 @@ class Signals {
 
 class Graph {
  public:
-  /// What an edge is good for: nothing but blocking; that what came before is over (Ended); that
-  /// its writes are seen (Seen).
+  /// What an edge guarantees: only blocking; that the earlier task is over (Ended); that its writes
+  /// are visible (Seen).
   enum Strength : uint8_t { Blocks, Ended, Seen };
 
   Graph(const Program& p, const Signals& signals) : p_(p), nodes_(p), signals_(signals) {
@@ -531,7 +531,7 @@ class Graph {
       for (const Signals::Signal& s : signals_.of(w.event)) {
         if (!local && !signals_.arrives(s, source, rank)) continue;
         // A flag that is seen without release and acquire, or at a scope that leaves out one end,
-        // tells nothing of what was done before it.
+        // says nothing about what was done before it.
         const bool synchronises =
             !w.relaxed && !s.relaxed && (source == rank || p_[w.event].reach() == ir::Scope::Sys);
         edge(nodes_.at(then, source, s.task), to,
@@ -550,8 +550,8 @@ class Graph {
 };
 
 /// Data that carries its own flags: y polls exactly what x writes, of this launch or a later one,
-/// or for other flags in the same place. (What it polls for is written after x: of two writes the
-/// order is asked for, and it is x that the list has first.)
+/// or waits for other flags in the same place. (What it polls for is written after x: between two
+/// writes the order is asked for, and x is first in the list.)
 bool polls_for(const Program& p, const Nodes& nodes, const Signals& signals, const Conflict& c) {
   const Task &tx = p.tasks[nodes.task(c.x)], &ty = p.tasks[nodes.task(c.y)];
   const Access &ax = tx.accesses[c.access_x], &ay = ty.accesses[c.access_y];
@@ -684,8 +684,8 @@ std::string meaning(const Program& p) {
 
 // --- collectives, element by element ---
 
-/// What an element holds: element `index` of the operand, `ranks` how often that of each rank (8
-/// bits a rank); or kZero.
+/// What an element holds: element `index` of the operand; `ranks`: how often each rank's is
+/// included (8 bits for each rank); or kZero.
 constexpr int64_t kZero = -3;
 struct Element {
   int64_t index = -1;
@@ -728,7 +728,7 @@ class Simulation {
     if (m.empty()) m.resize(static_cast<size_t>(p_[b].max_elements()));
     return m;
   }
-  /// The operand, which nobody changes while it is taken.
+  /// The operand, which nobody changes while it is read.
   std::vector<Element>& operand(int rank) {
     std::vector<Element>& m = operands_[rank];
     if (m.empty()) {
@@ -738,7 +738,7 @@ class Simulation {
     }
     return m;
   }
-  /// Whether a task reads the operand where it reads `b`. A message's is what its sender reads.
+  /// Whether a task that reads `b` reads the operand. A message's operand is what its sender reads.
   bool reads_operand(const Task& t, ir::BufferId b) const {
     const std::string& op = p_[t.call].op;
     return b == c_.in && c_.kind != ir::CollectiveKind::Zeros &&
@@ -746,7 +746,7 @@ class Simulation {
   }
   bool is_slot(const ir::Region& r) const { return p_[r.buffer].kind == BufferKind::Slot; }
 
-  /// The elements of a region in one block, in order; of those that are there.
+  /// The existing elements of a region in one block, in order.
   std::vector<int64_t> elements(const ir::Region& r, int64_t block) const {
     const int64_t height = r.block.value ? values_[*r.block.value] : r.block.rows;
     const int64_t last = r.block.value ? std::min(r.r1, height) : r.r1;
@@ -816,8 +816,8 @@ class Simulation {
     sum.reduced = true;
     sum.averaged = x.reduce == ir::Reduction::Avg;
     if (!ours) return {};
-    // Only wrong where this collective's result comes of it: operands may be shared with others.
-    // The sums on the way to an average are sums.
+    // Only wrong if this collective's result depends on it: operands may be shared with others.
+    // Sums on the way to an average are sums.
     const bool on_the_way = c_.reduce == ir::Reduction::Avg && x.reduce == ir::Reduction::Sum;
     if (sum.index == -2 || (x.reduce != c_.reduce && !on_the_way) ||
         (sum.averaged && (averaged || sum.ranks != all_ranks())))
@@ -874,7 +874,7 @@ class Simulation {
 };
 
 std::string delivery(const Program& p, const std::vector<std::pair<int, uint32_t>>& order) {
-  // Of each rank it is said once what it gets.
+  // Each rank's result must be stated exactly once.
   std::map<std::string, std::vector<int>> promised;  // by op and rank
   for (const ir::Collective& c : p.collectives) {
     std::vector<int>& ranks = promised[c.op];
@@ -889,7 +889,7 @@ std::string delivery(const Program& p, const std::vector<std::pair<int, uint32_t
     if (std::none_of(p.calls.begin(), p.calls.end(),
                      [&](const ir::Call& call) { return call.op == c.op; }))
       return "delivery: nothing does it";
-    // The least, the most and the middle of the dims, which are values of their own wherever rows
+    // The minimum, the maximum and the middle of the dims; these are different values wherever rows
     // depend on them.
     for (int step = 0; step < 3; ++step) {
       std::map<std::string, int64_t> dims;
@@ -989,7 +989,7 @@ Conflicts::Conflicts(const Program& p) {
                            nb = nodes.at(launch_b, b.runner, b.task);
             const auto m = static_cast<int16_t>(memory);
             const auto place = [](int launch, const Touch& x) { return std::pair(launch, x.task); };
-            // What ranks move by way of one slot is followed (delivery), in either order.
+            // What ranks move through one slot is followed by delivery(), in either order.
             const auto moves = [&](const Touch& x) {
               return !p[p.tasks[x.task].call].transfers.empty();
             };
@@ -1004,7 +1004,7 @@ Conflicts::Conflicts(const Program& p) {
             if (either || place(launch_a, a) > place(launch_b, b))
               all_.push_back({nb, na, b.access, a.access, m, choice});
           };
-          // What is private to a rank its launches have one after another.
+          // A rank's launches use its private memory one after another.
           if (slot == rotations.end() || nodes.launches == 1) {
             if (a.task != b.task) add(0, 0);
             continue;

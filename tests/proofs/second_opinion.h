@@ -1,7 +1,7 @@
 // A second opinion on a synced Program, by enumeration: every task of every rank and launch is a
 // node, happens-before is reachability, bytes are rows of bytes, collectives are carried out
-// element by element. It shares no code with compiler/verify, takes a launch more than the
-// verifier, and argues with none of the verifier's short cuts (clocks, symmetry, histories, tiles).
+// element by element. It shares no code with compiler/verify, looks at one launch more than the
+// verifier, and uses none of the verifier's short cuts (clocks, symmetry, histories, tiles).
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ struct Bytes {
 bool meet(const Bytes& a, const Bytes& b);
 
 /// Two accesses to the same bytes, one of them a write: y comes after x in the list of tasks and
-/// launches. A task that two ranks do at once may come first on either: two conflicts then have the
-/// same `choice`, and one of them has to hold.
+/// launches. A task that two ranks run at once may come first on either: two conflicts then have
+/// the same `choice`, and one of them has to hold.
 struct Conflict {
   uint32_t x = 0, y = 0;  // nodes
   uint16_t access_x = 0, access_y = 0;
@@ -56,8 +56,8 @@ struct Nodes {
   int launch(uint32_t node) const { return static_cast<int>(node / tasks) / world; }
 };
 
-/// Whether a task that waits for packets polls some for every value of the dims: not if some of
-/// what it touches may lie beyond the actual rows.
+/// Whether a task that waits for packets polls some for every value of the dims; it doesn't if some
+/// of what it touches may lie beyond the actual rows.
 bool surely_polls(const ir::Program& program, const ir::Task& task);
 
 /// "" if the Program is right, else what is wrong, as "race: ..." (also structure, count, deadlock,

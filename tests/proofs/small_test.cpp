@@ -1,9 +1,10 @@
-// Small Programs, right and wrong: the verifier says what exploring all interleavings shows.
+// Small Programs, right and wrong: the verifier's verdict must agree with an exploration of all
+// interleavings.
 //
-// Two launches more than a slot has copies are explored where that is cheap, which is more than the
-// verifier looks at. It is stricter on purpose in its counts only: a signal that a rank gives
-// another and that nobody waits for, a count that other signals make up for. Such Programs are
-// counted, not compared, but for the one way in which they can be.
+// If that is cheap, two launches more than a slot has copies are explored, which is more than the
+// verifier looks at. The verifier is deliberately stricter only in its counts: a signal to another
+// rank for which nobody waits, a count that other signals replace. Such Programs are counted, not
+// compared, except for the one way in which they can be.
 #include <fmt/format.h>
 
 #include <cstdlib>

@@ -1,6 +1,6 @@
-// The process's address space, limited for a while: the system then gives neither threads nor
-// stacks, as where `ulimit -u` or memory is scarce. Not for builds with sanitizers, which need
-// address space of their own.
+// Limits the process's address space for a while: the system then gives neither threads nor stacks,
+// as if `ulimit -u` or memory were exhausted. Not for builds with sanitizers, which need address
+// space of their own.
 #pragma once
 
 #include <sys/resource.h>

@@ -9,8 +9,8 @@
 namespace maco::test {
 
 /// Whether two regions of a rank's own memory, which may meet at some heights of their blocks or
-/// wherever their rows begin, have an element in common in some launch. Of others than two of one
-/// buffer, pitch and height or first row it is said: they do.
+/// wherever their rows begin, have an element in common in some launch. The answer is yes for
+/// regions other than two of one buffer, pitch and height or first row.
 inline bool meet_at_some_height(const ir::Program& p, const ir::Region& a, int rank_a,
                                 const ir::Region& b, int rank_b) {
   if (a.from && a.from == b.from && a.buffer == b.buffer && a.pitch == b.pitch)

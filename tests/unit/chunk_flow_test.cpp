@@ -155,7 +155,7 @@ TEST_CASE("chunks: what no output needs is left out") {
                           3, "alltoall");
   INFO(c.messages);
   REQUIRE(c.flow);
-  // Of each rank: two chunks to others, and three outputs.
+  // Each rank has steps for two chunks to others, and for three outputs.
   CHECK(c.flow->steps.size() == 3 * 5);
 }
 

@@ -334,7 +334,7 @@ TEST_CASE("launches number themselves, and none goes on behind one that stopped"
   CHECK((state.refused == 1 && state.epoch == 1 && state.left == 5));
   CHECK((report.kind == kBadVariable && report.event == 0 && report.index == 10));
   CHECK(report.epoch == 2);
-  // Of 64 bits all count, and negative ones count from the end if they are to.
+  // All 64 bits count, and negative values count from the end if `from_end` is set.
   const auto wide = [&](int64_t number, bool from_end) {
     report = {};
     state.refused = 0;

@@ -149,7 +149,7 @@ size_t check_order(const ir::Program& p, const passes::Dependencies& found) {
       for (size_t a = 0; a < b; ++a) {
         const ir::Task &x = p.tasks[a], &y = p.tasks[b];
         if (!((x.ranks & y.ranks) >> rank & 1) || !conflict(p, x, y)) continue;
-        // Of tasks that run on other ranks, too, this rank may be without the conflict.
+        // The two may conflict only on other ranks: look at the tasks as they run on this rank.
         ir::Task here = y;
         here.ranks = uint64_t{1} << rank;
         if (!conflict(p, x, here)) continue;

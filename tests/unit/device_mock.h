@@ -151,7 +151,7 @@ struct Cta {
 };
 constexpr int kSpareWarps = 0;
 inline int spare_warp() { return 0; }
-// Of the call that runs.
+// The page size of the call that runs.
 inline i64 mock_page_bytes = 0;
 }  // namespace maco
 

@@ -395,7 +395,7 @@ TEST_CASE("functions from outside") {
   CHECK(refused([](auto& g) { g.name = "softmax"; }) ==
         "device function 'softmax' is there already");
 
-  // Of several threads that register one name, one has it.
+  // If several threads register one name, one of them gets it.
   std::vector<std::string> said(4);
   std::vector<std::thread> threads;
   for (std::string& s : said)

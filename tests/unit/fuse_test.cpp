@@ -86,7 +86,7 @@ TEST_CASE("what others read, or is declared, stays in memory") {
   CHECK(o.ops() == 3);
   const Outcome p = passed(kInputs + "output y = relu(x)\noutput z = exp(y)");
   CHECK(p.ops() == 2);
-  // Of another shape: a bias that is computed once for all rows.
+  // An op of another shape isn't fused: a bias is computed once for all rows.
   CHECK(passed(kInputs + "c = relu(b)\noutput y = add(x, c)").ops() == 2);
 }
 

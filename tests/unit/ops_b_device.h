@@ -39,7 +39,7 @@
 #include "runtime/device/ops/attention_pages.cuh"
 #include "runtime/device/ops/attention_step.cuh"
 #include "runtime/device/ops/attention_tile.cuh"
-// Of what matmul_ways.cuh and rope.cuh say.
+// What matmul_ways.cuh and rope.cuh declare.
 #include "runtime/device/ops/matmul_append.cuh"
 #include "runtime/device/ops/matmul_turn.cuh"
 #undef MACO_FN
@@ -195,7 +195,7 @@ struct Norm {
   static constexpr i64 N = N_, BR = BR_;
   static constexpr double eps = 1e-5;
 };
-// Of many rows, which warps share out.
+// Norms of many rows, which the warps divide among themselves.
 template <class X, class W, class Y, i64 N, i64 BR>
 struct ManyNorms : Norm<X, W, Y, N, BR> {
   using rows = Const<kManyRows>;
@@ -492,7 +492,7 @@ inline void check_ropes() {
   check_rope<Rope<bf16, 40, 16, false, true, 3>>(4, 9);
   check_rope<Rope<f32, 2, 6, true, true, 1>>(4, 17);
   check_rope<Rope<f16, 2, 8192, false, false, 2>>(2, 4095);
-  // Of 96 elements 72 and others, aligned or not.
+  // 72 of 96 elements are rotated, and other numbers, aligned or not.
   check_rope<Rope<bf16, 5, 96, false, false, 0, 24>>(5, 8191);
   check_rope<Rope<bf16, 5, 96, true, true, 8, 94>>(3, 131071);
   check_rope<Rope<f16, 40, 96, false, true, 0, 2>>(3, 1);
@@ -784,8 +784,8 @@ struct StepByTables : C {
   static constexpr bool tabled = true;
   static constexpr i64 table_cols = kCols;
 };
-// Of each head kRotary elements turn, by the angles of a head of D; kRadians: frequencies are an
-// operand.
+// kRotary elements of each head are rotated, by the angles of a head of D; kRadians: frequencies
+// are an operand.
 template <class C, i64 kRotary, bool kRadians>
 struct StepOfPart : C {
   static constexpr i64 R = kRotary;

@@ -589,7 +589,7 @@ struct TensorPair : Formed<X, Y, N, K, BM, BN, true, true, X, 16384> {
   using plan_rows = Const<BM>;
   static constexpr auto method = ops::MatmulMethod::mma;
 };
-// Of which columns [turned_begin, turned_end) turn.
+// Columns [turned_begin, turned_end) are rotated.
 template <class X, i64 N, i64 K, i64 BM, i64 BN, i64 D_, i64 kBegin, i64 kEnd, bool kAdjacent>
 struct Turned : Formed<X, X, N, K, BM, BN, true, false, X, 16384> {
   using plan_rows = Const<BM>;

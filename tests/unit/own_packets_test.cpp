@@ -25,7 +25,7 @@ std::string verdict(const std::string& text) {
 }
 std::string changed(const char* from, const char* to) { return with(kSent, from, to); }
 
-// Of all buffers, in place of 64.
+// The text with all buffers `number` columns wide in place of 64.
 std::string columns(const std::string& text, const std::string& number) {
   return std::regex_replace(text, std::regex("\\b64\\b"), number);
 }

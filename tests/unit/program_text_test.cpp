@@ -150,7 +150,7 @@ class Random {
     }
     return p;
   }
-  // Of floats, which all functions take.
+  // A body over floats, which all functions take.
   BodyParam body() {
     BodyParam p;
     for (int64_t n = 1 + below(3); n > 0; --n) {

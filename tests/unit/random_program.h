@@ -190,7 +190,7 @@ class RandomProgram {
     return r;
   }
 
-  /// Of blocks that have a row at least, whatever the height.
+  /// A region in blocks, with rows that exist whatever the blocks' height.
   Region in_block(size_t buffer) {
     const Buffer& b = p_.buffers[buffer];
     Region r;
@@ -205,7 +205,7 @@ class RandomProgram {
     return r;
   }
 
-  /// Of a state.
+  /// A region of a state that begins at a row that the launch gives.
   Region from_row(size_t buffer) {
     const Buffer& b = p_.buffers[buffer];
     Region r;
@@ -227,7 +227,7 @@ class RandomProgram {
     // Reads follow a first write of everything, so that they read something.
     for (int64_t b = 0; i == 0 && b < private_; ++b) {
       const Buffer& whole = p_.buffers[static_cast<size_t>(b)];
-      // Of several in one place the last.
+      // Where several buffers share one place, only the last is written.
       if (std::any_of(p_.buffers.begin() + b + 1, p_.buffers.end(), [&](const Buffer& other) {
             return whole.offset && other.offset == whole.offset;
           }))

@@ -354,8 +354,8 @@ TEST_CASE("rope's scaling stretches slow turns only", "[reference]") {
                                                  {"low_freq_factor", 1},
                                                  {"high_freq_factor", 4},
                                                  {"original_max_position", 8192}};
-  // Of head_dim 4 with theta 1e8, the second pair turns 8192 * 1e-4 / 2 pi = 0.13 times: it is
-  // slowed by 8.
+  // With head_dim 4 and theta 1e8, the second pair rotates 8192 * 1e-4 / 2 pi = 0.13 times: it is
+  // slowed down by 8.
   check_near(
       OneOp("rope", {f32({1, 4}, {1, 1, 0, 0})}, DType::F32, {1, 4})
           .with("head_dim", number(4))

@@ -229,7 +229,7 @@ TEST_CASE("of a rank's reports the cause is told, and of all ranks' the first ca
   // The deadline of the rank's time passed, whichever wait noticed it.
   CHECK(cause_of(std::vector{first, later}).stopped_by == 0);
   CHECK(cause_of(std::vector{first, Report{}}).stopped_by == 1);
-  // Of an earlier launch, also where their numbers wrap.
+  // A report of an earlier launch comes first, also where the launches' numbers wrap.
   const Report before = wait(kWaitLocal, 0xffffffff, 2, 7), after = wait(kWaitLocal, 0, 0, 0);
   CHECK(place(cause_of(std::vector{after, before})) == place(before));
   // An index before all waits, a report that was cut short after them.

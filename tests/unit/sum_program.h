@@ -77,7 +77,7 @@ inline std::string skipped_packets() {
   return with(text, "comm sm=2 place=1: read ", "comm sm=2 place=1: read d[0:4, 0:8] ");
 }
 
-/// Of a text that parses.
+/// The Program of a text that parses.
 inline ir::Program parse_text(const std::string& text) {
   ir::Diagnostics diagnostics;
   auto program = ir::parse_program(diagnostics.add_file("p", text), diagnostics);

@@ -100,8 +100,8 @@ TEST_CASE("what is taken back waits for nothing that comes between") {
 }
 
 TEST_CASE("nor by way of another rank that hands over later") {
-  // Of a broadcast, rank 0 hands over and tells a task that reads the result; rank 1 hands over
-  // behind that.
+  // In a broadcast, rank 0 hands over and tells a task that reads the result; rank 1 hands over
+  // after that.
   const std::string text =
       R"(program late stage=synced world=2 target=cpu ctas=2 arena=256 {
   uses consumers=256 loaders=32 registers=224 head=2048 scratch=16384

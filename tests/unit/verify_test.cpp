@@ -130,7 +130,7 @@ TEST_CASE("ranks that leave out a task that others wait for are refused") {
       verdict(with(kSum, "sm=2 place=0:", "sm=2 place=0 ranks=0x1:")),
       Contains("count: exchange 'y' (combine) tile 0 on rank 0 waits for event 'arrived' from rank "
                "1, which never signals it there"));
-  // Of a local event they still signal.
+  // A local event is still signalled there.
   CHECK_THAT(verdict(with(kSum, "t1 c0#1 compute sm=1 place=0:",
                           "t1 c0#1 compute sm=1 place=0 ranks=0x1:")) +
                  "accepted",

@@ -1,5 +1,5 @@
-// What a user's kernel may not do as a task, its parameters against the graph's arguments, and who
-// writes what.
+// Checks what a user's kernel may not do as a task, and its parameters against the graph's
+// arguments; finds who writes what.
 #include <clang/AST/RecursiveASTVisitor.h>
 #include <fmt/format.h>
 
@@ -39,7 +39,7 @@ class Refusals : public RecursiveASTVisitor<Refusals> {
   void run(const FunctionDecl* f) { TraverseStmt(f->getBody()); }
 
   void report_groups() {
-    // Where a grid or cluster is waited for, or else where it is named.
+    // Report the place that waits for a grid or cluster, else the place that names it.
     if (!group_sync_.empty())
       group(group_sync_.front().first, group_sync_.front().second);
     else if (!group_named_.empty())
@@ -112,7 +112,7 @@ class Refusals : public RecursiveASTVisitor<Refusals> {
         is_one_of(record->getName(), {"grid_group", "multi_grid_group", "cluster_group"})) {
       const CXXMethodDecl* method = call->getMethodDecl();
       const bool sync = method && method->getIdentifier() && method->getName() == "sync";
-      // Of a grid, who is who can be asked.
+      // A grid's other members may be asked for.
       if (sync || record->getName() != "grid_group")
         (sync ? group_sync_ : group_named_)
             .emplace_back(call->getBeginLoc(), record->getName() == "cluster_group");
@@ -169,7 +169,7 @@ class Refusals : public RecursiveASTVisitor<Refusals> {
       reports_.error(statement->getAsmLoc(), fmt::format("inline PTX with '{}': {}", word, w.why));
       return true;
     }
-    // Without an instruction it keeps compilers from moving accesses, and is any compiler's.
+    // An empty instruction only keeps compilers from moving accesses; any compiler takes it.
     const bool nothing =
         text.find_first_not_of(" \t\n;") == std::string::npos &&
         statement->getNumOutputs() + statement->getNumInputs() + statement->getNumLabels() == 0;
@@ -219,7 +219,7 @@ class Refusals : public RecursiveASTVisitor<Refusals> {
     }
     return true;
   }
-  /// Variables of files that some function writes, or whose address it takes.
+  /// Notes variables of files that some function writes, or whose address it takes.
   void note_written(const FunctionDecl* f) {
     struct Finder : RecursiveASTVisitor<Finder> {
       explicit Finder(std::set<const VarDecl*>& s) : set(s) {}
@@ -246,7 +246,7 @@ class Refusals : public RecursiveASTVisitor<Refusals> {
         return true;
       }
       bool VisitCallExpr(CallExpr* call) {
-        // An array that is handed on as a pointer to what may be written.
+        // An array that is passed as a pointer to non-constant elements.
         for (Expr* arg : call->arguments())
           if (arg->getType()->isPointerType() &&
               !arg->getType()->getPointeeType().isConstQualified() &&
@@ -277,7 +277,7 @@ class Refusals : public RecursiveASTVisitor<Refusals> {
     return name == "sync" && f->getNumParams() == 1 &&
            group_name(f->getParamDecl(0)->getType()) == "thread_block";
   }
-  /// "grid_group" and the like; "" if the type is none.
+  /// "grid_group" and the like; "" if the type is no group.
   static llvm::StringRef group_name(QualType type) {
     const CXXRecordDecl* record = type.getNonReferenceType()->getAsCXXRecordDecl();
     return record && is_groups(record) && record->getIdentifier() ? record->getName()
@@ -323,7 +323,8 @@ class Refusals : public RecursiveASTVisitor<Refusals> {
   bool told_shared_ = false, told_tiles_ = false;
 };
 
-/// Does a function of CUDA's or another's headers ask which thread it is, or wait for a block?
+/// Whether a function from headers of CUDA or others asks which thread it is, or waits for the
+/// block.
 bool asks_for_thread(const FunctionDecl* f) {
   struct Finder : RecursiveASTVisitor<Finder> {
     bool VisitDeclRefExpr(DeclRefExpr* ref) {
@@ -343,7 +344,8 @@ bool asks_for_thread(const FunctionDecl* f) {
 
 }  // namespace
 
-// Names of element types stand for a dtype; "1" to "4" behind some make vectors of them.
+// Whether a type holds elements of a dtype. Names of element types stand for a dtype; with "1" to
+// "4" behind them some are vectors.
 bool holds(const ASTContext& context, QualType type, ir::DType dtype) {
   type = type.getUnqualifiedType().getCanonicalType();
   if (type->isVoidType()) return true;
@@ -383,7 +385,8 @@ bool holds(const ASTContext& context, QualType type, ir::DType dtype) {
       return (integer && bytes == size && !type->isBooleanType()) || vector_of({"int", "uint"});
     case ir::DType::U8: {
       if ((integer && bytes == size) || vector_of({"uchar", "char"})) return true;
-      // As their bytes: doubles, integers of 64 bits, structs, whatever no other dtype is.
+      // Any other type counts as bytes: doubles, integers of 64 bits, structs, whatever has no
+      // dtype.
       if (!type->isObjectType() || type->isIncompleteType() || type->isPointerType() ||
           !type.isTriviallyCopyableType(context))
         return false;
@@ -446,7 +449,7 @@ class Signature {
         request_.kernel, type_text(context_, p->getType()));
   }
 
-  // CUDA's floats of 16 bits are structs, which numbers become.
+  // CUDA's 16-bit floats are structs, to which numbers are converted.
   bool is_half(QualType type) const {
     const std::string name = type_text(context_, type.getUnqualifiedType());
     return name == "__half" || name == "__nv_bfloat16" || name == "struct __half" ||

@@ -33,7 +33,7 @@ class Watcher : public PPCallbacks {
     last_ = system ? FileID() : sources_.getFileID(hash);
     last_index_ = list.size() - 1;
   }
-  // What a kernel doesn't reach may need it.
+  // A part that the kernel doesn't reach may need the file.
   bool FileNotFound(StringRef) override { return true; }
   void FileChanged(SourceLocation loc, FileChangeReason reason, SrcMgr::CharacteristicKind,
                    FileID) override {
@@ -66,7 +66,7 @@ class Watcher : public PPCallbacks {
   void Endif(SourceLocation loc, SourceLocation) override { directive(loc, loc); }
   void PragmaDirective(SourceLocation loc, PragmaIntroducerKind kind) override {
     if (kind != PIK_HashPragma || !is_users(sources_, loc)) return;
-    // What directs the unrolling of loops stays.
+    // Directives for the unrolling of loops stay.
     const FileID file = sources_.getFileID(loc);
     const unsigned begin = sources_.getFileOffset(loc), end = line_end(loc);
     const StringRef line = sources_.getBufferData(file).substr(begin, end - begin);
@@ -97,7 +97,7 @@ class Watcher : public PPCallbacks {
   }
 
  private:
-  // The end of the line that `loc` is on, with lines that a backslash joins.
+  // The end of the line with `loc`, including lines joined by backslashes.
   unsigned line_end(SourceLocation loc) const {
     const StringRef text = sources_.getBufferData(sources_.getFileID(loc));
     size_t at = sources_.getFileOffset(loc);
@@ -115,7 +115,7 @@ class Watcher : public PPCallbacks {
     const size_t at = text.rfind('\n', sources_.getFileOffset(loc));
     return at == StringRef::npos ? 0 : static_cast<unsigned>(at + 1);
   }
-  // From the # of the line.
+  // A directive begins at the line's #.
   void directive(SourceLocation keyword, SourceLocation end) {
     if (!is_users(sources_, keyword)) return;
     if (sources_.getFileID(end) != sources_.getFileID(keyword)) end = keyword;
@@ -138,7 +138,7 @@ class Watcher : public PPCallbacks {
   Preprocessor& pp_;
   SourceManager& sources_;
   Preprocessed& seen_;
-  FileID last_;  // with the directive whose file is entered next
+  FileID last_;  // with the directive of the next file to enter
   size_t last_index_ = 0;
 };
 
@@ -148,7 +148,7 @@ std::unique_ptr<PPCallbacks> watch(Preprocessor& pp, Preprocessed& seen) {
   return std::make_unique<Watcher>(pp, seen);
 }
 
-/// Does a macro of the user's make it?
+/// Whether a macro of the user's makes the text at `loc`.
 bool Editor::made_by_macro(SourceLocation loc) const {
   while (loc.isMacroID()) {
     const StringRef name = Lexer::getImmediateMacroName(loc, sources_, context_.getLangOpts());

@@ -1,5 +1,5 @@
-// What changes texts of the user's: what the preprocessor saw of them, places that can be changed,
-// and what has to be written out before they can.
+// Changes the user's texts: what the preprocessor saw of them, places that can be changed, and
+// macros that must be written out before a place can be changed.
 #pragma once
 
 #include <clang/Lex/PPCallbacks.h>
@@ -23,10 +23,10 @@ struct FileText {
   };
   struct Include {
     unsigned begin = 0, end = 0;  // the directive
-    clang::FileID file;           // entered, of the user's; invalid otherwise
-    std::string system;           // "<cuda_fp16.h>", of the system's
+    clang::FileID file;           // a file of the user's that it enters; invalid otherwise
+    std::string system;           // the system header that it enters: "<cuda_fp16.h>"
   };
-  std::vector<Cut> cuts;  // conditions, and what they leave out
+  std::vector<Cut> cuts;  // conditions, and the text that they leave out
   std::vector<Include> includes;
   std::vector<Cut> macros;  // #define and #undef
 };
@@ -42,9 +42,9 @@ struct Preprocessed {
   std::vector<Macro> directives;                // in their order
   std::map<std::string, int> entered;           // how often a file is included, by its name
   std::vector<clang::SourceLocation> clusters;  // __cluster_dims__, __block_size__
-  /// Headers that weren't found, by the place of the directive.
+  /// Headers that weren't found, with the places of their directives.
   std::vector<std::pair<clang::SourceLocation, std::string>> missing;
-  /// Macros of headers that aren't the user's, where the user's files use them.
+  /// Uses, in the user's files, of macros from other headers.
   struct Use {
     clang::SourceLocation at, defined;
     std::string name;
@@ -56,7 +56,7 @@ struct Preprocessed {
 struct Edit {
   unsigned begin = 0, end = 0;
   std::string text;
-  // What is put in stands before what is replaced at the same place.
+  // At one place, an insertion comes before a replacement.
   bool operator<(const Edit& other) const {
     if (begin != other.begin || end != other.end)
       return begin != other.begin ? begin < other.begin : end < other.end;
@@ -66,11 +66,11 @@ struct Edit {
 
 using Edits = std::map<clang::FileID, std::set<Edit>>;
 
-/// What has to be read otherwise before a kernel's text can be written.
+/// How the file must be read again before a kernel's text can be written.
 struct Again {
   struct Expansion {
     std::string path;
-    unsigned begin = 0, end = 0;  // of what a macro of the user's makes
+    unsigned begin = 0, end = 0;  // of the text that a macro of the user's makes
     std::string text;             // what it makes
     bool exact = false;           // without blanks around it
     bool operator<(const Expansion& other) const {
@@ -79,7 +79,7 @@ struct Again {
   };
   std::set<Expansion> expansions;
   bool brackets = false;  // the kernel is a template whose parameters all have defaults
-  std::vector<std::string> template_args;  // of an instance that is wanted
+  std::vector<std::string> template_args;  // of the wanted instance
   bool any() const { return brackets || !template_args.empty() || !expansions.empty(); }
 };
 
@@ -101,21 +101,21 @@ class Editor {
   clang::FileID file_of(clang::SourceLocation loc) const {
     return sources_.getDecomposedExpansionLoc(loc).first;
   }
-  /// Where a token stands in its file: that of a macro of CUDA's with the macro, unless it is part
-  /// of an argument.
+  /// A token's place in its file. For a token that a macro of CUDA's makes, it is the macro's
+  /// place, unless the token is part of an argument.
   clang::SourceLocation in_file(clang::SourceLocation loc, bool end) const;
-  /// Can the text be changed there? Macros of the user's stand for other text elsewhere, so that
-  /// what they make is written out first, and all read again.
+  /// Whether the text can be changed there. Text that a macro of the user's makes can't: the macro
+  /// is written out first, and the file read again.
   bool editable(clang::SourceLocation loc);
   bool editable(clang::SourceLocation begin, clang::SourceLocation end) {
     const bool at_begin = editable(begin), at_end = editable(end);
     return at_begin && at_end;
   }
-  /// What the user's macros make of a text; those of CUDA's stay.
+  /// The text that the user's macros make of `text`; CUDA's macros stay.
   std::string expanded(clang::SourceLocation at, clang::StringRef text) const;
-  /// Replaces what stands from one token to another.
+  /// Replaces the text from one token to another.
   void edit(Edits& edits, clang::SourceLocation begin, clang::SourceLocation end, std::string text);
-  /// Puts texts before and behind an expression.
+  /// Inserts texts before and behind an expression.
   void enclose(Edits& edits, clang::SourceLocation begin, clang::SourceLocation end,
                std::string before, std::string behind);
 

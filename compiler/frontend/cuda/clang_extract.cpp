@@ -1,5 +1,5 @@
-// Lines and columns stay where they are, so that what compilers say of the texts can be found in
-// the user's file.
+// Lines and columns stay in place, so that compilers' messages about the texts point into the
+// user's file.
 #include "compiler/frontend/cuda/clang_extract.h"
 
 #include <clang/AST/RecursiveASTVisitor.h>
@@ -24,7 +24,7 @@ namespace {
 /// A declaration of the user's outside of functions and classes, or several that share their text.
 struct Item {
   FileID file;
-  unsigned begin = 0, end = 0;  // with what stands before it and its semicolon
+  unsigned begin = 0, end = 0;  // including preceding attributes and its semicolon
   unsigned first = 0;           // of its own words
   std::vector<Decl*> decls;
   bool needed = false;
@@ -43,7 +43,7 @@ class Extractor final : public Extraction, private Editor {
   void find_needed() override {
     collect(context_.getTranslationUnitDecl());
     need(kernel_.function);
-    // What the graph's arguments of a template name.
+    // What the graph's template arguments name.
     for (Decl* d : context_.getTranslationUnitDecl()->decls())
       if (auto* var = dyn_cast<VarDecl>(d); var && var->getName() == kMeant) work_.push_back(var);
     for (const SourceLocation at : seen_.clusters)
@@ -67,7 +67,7 @@ class Extractor final : public Extraction, private Editor {
   }
 
   bool is_broken() const override {
-    // What names a wrong declaration is left out without a word.
+    // A declaration that names a wrong one is left out without a message.
     std::set<StringRef> wrong;
     for (const Item& item : items_)
       for (const Decl* d : item.decls)
@@ -106,10 +106,10 @@ class Extractor final : public Extraction, private Editor {
  private:
   // ---- what is needed --------------------------------------------------------------------------
 
-  /// Marks what a declaration refers to.
+  /// Marks the declarations to which a declaration refers.
   class Needs : public RecursiveASTVisitor<Needs> {
    public:
-    /// `users`: the text is the user's, and what it names has to be named by kernel.cu.
+    /// `users`: the text is the user's, so that kernel.cu has to name whatever the text names.
     Needs(Extractor& extractor, bool users) : e_(extractor), users_(users) {}
     bool shouldVisitTemplateInstantiations() const { return true; }
     bool shouldVisitImplicitCode() const { return true; }
@@ -222,7 +222,7 @@ class Extractor final : public Extraction, private Editor {
   }
   void need(const Decl* decl) {
     if (!decl || !decls_.insert(decl).second) return;
-    // Sets of overloads name functions of the host, too.
+    // Sets of overloads also name functions of the host.
     if (is_users(sources_, decl->getLocation()) && runs_on_host(*decl)) return;
     if (is_global_function(*decl) && !is_users(sources_, decl->getLocation()))
       others_.insert(cast<NamedDecl>(decl)->getName());
@@ -233,7 +233,7 @@ class Extractor final : public Extraction, private Editor {
       if (const TemplateArgumentList* args = f->getTemplateSpecializationArgs())
         for (const TemplateArgument& arg : args->asArray()) need(arg);
       if (const auto* method = dyn_cast<CXXMethodDecl>(f)) need(method->getParent());
-      // A lambda that becomes a pointer to a function.
+      // A lambda that is converted to a pointer to function.
       if (const auto* conversion = dyn_cast<CXXConversionDecl>(f);
           conversion && conversion->getParent()->isLambda())
         need(conversion->getParent()->getLambdaCallOperator());
@@ -241,7 +241,7 @@ class Extractor final : public Extraction, private Editor {
     if (const auto* record = dyn_cast<CXXRecordDecl>(decl))
       if (const CXXRecordDecl* definition = record->getDefinition())
         if (definition->hasUserDeclaredDestructor()) need(definition->getDestructor());
-    // Functions that declare it, too, come along where they are called.
+    // Other functions that declare it come along only if they are called.
     for (const Decl* redecl : decl->redecls())
       if (!redecl->getLexicalDeclContext()->isFunctionOrMethod()) mark(redecl->getLocation());
     mark(decl->getLocation());
@@ -252,7 +252,7 @@ class Extractor final : public Extraction, private Editor {
            named->getDeclName().isIdentifier() &&
            decl.getDeclContext()->getRedeclContext()->isTranslationUnit();
   }
-  /// What kernel.cu has for a macro can't be a name of the user's.
+  /// The user's text can't give a thing the name of one of kernel.cu's macros.
   void check_name(StringRef name, SourceLocation at) {
     if (is_unit_word(name) && name != kMeant && is_users(sources_, at) &&
         told_.insert(name.str()).second)
@@ -261,7 +261,7 @@ class Extractor final : public Extraction, private Editor {
                                  "with the kernel can have this name",
                                  name.str()));
   }
-  /// In its namespace, functions of the user's would hide those of CUDA's that they overload.
+  /// Functions of the user's in a namespace would hide CUDA's functions that they overload.
   std::string overloads() const {
     std::set<StringRef> names;
     for (const Item& item : items_)
@@ -282,13 +282,14 @@ class Extractor final : public Extraction, private Editor {
         item.needed = true;
         for (Decl* d : item.decls) {
           decls_.insert(d);
-          // Bodies of functions count where they are called: instances of templates differ.
+          // Bodies of functions count where they are called, since instances of templates differ.
           work_.push_back(d);
         }
       }
   }
 
-  /// Is it in a condition of the preprocessor, or in what one leaves out?
+  /// Whether the place is in a condition of the preprocessor, or in text that a condition leaves
+  /// out.
   bool in_directive(SourceLocation loc) const {
     const auto [file, at] = sources_.getDecomposedExpansionLoc(loc);
     const auto seen = seen_.files.find(file);
@@ -313,7 +314,7 @@ class Extractor final : public Extraction, private Editor {
     return false;
   }
 
-  // Behind the token at `loc`, with a semicolon that follows.
+  // The offset behind the token at `loc`, and behind a semicolon that follows.
   unsigned end_of(SourceLocation loc) const {
     SourceLocation end = sources_.getExpansionRange(loc).getEnd();
     end = Lexer::getLocForEndOfToken(end, 0, sources_, context_.getLangOpts());
@@ -324,7 +325,8 @@ class Extractor final : public Extraction, private Editor {
     return offset(end);
   }
 
-  // Items are disjoint and in order; each begins where the one before, or the scope, does.
+  // Collects items, which are disjoint and in order. Each begins where the previous one ends, or
+  // where the scope begins.
   void collect(DeclContext* scope) {
     std::map<FileID, unsigned> begins;
     if (const auto* ns = dyn_cast<NamespaceDecl>(scope))
@@ -366,7 +368,7 @@ class Extractor final : public Extraction, private Editor {
       begin = items_.back().end;
     }
   }
-  // Behind the opening brace of a namespace.
+  // The offset behind a namespace's opening brace.
   unsigned brace(SourceLocation loc) const {
     SourceLocation at = sources_.getExpansionLoc(loc);
     while (const auto next = Lexer::findNextToken(at, sources_, context_.getLangOpts())) {
@@ -375,7 +377,7 @@ class Extractor final : public Extraction, private Editor {
     }
     return offset(Lexer::getLocForEndOfToken(at, 0, sources_, context_.getLangOpts()));
   }
-  // Behind extern "C", and a brace behind it.
+  // The offset behind extern "C", and behind a brace that follows.
   unsigned linkage_begin(const LinkageSpecDecl* spec) const {
     if (spec->hasBraces()) return brace(spec->getExternLoc());
     const auto language = Lexer::findNextToken(sources_.getExpansionLoc(spec->getExternLoc()),
@@ -390,7 +392,7 @@ class Extractor final : public Extraction, private Editor {
     const std::string name = ns->getQualifiedNameAsString();
     return name == "cooperative_groups" || name.rfind("nvcuda", 0) == 0;
   }
-  /// Declarations that nobody refers to by name.
+  /// Whether a declaration stays although nobody refers to it by name.
   bool stays(const Decl* d) const {
     if (const auto* use = dyn_cast<UsingDirectiveDecl>(d))
       return known_namespace(use->getNominatedNamespace());
@@ -402,7 +404,7 @@ class Extractor final : public Extraction, private Editor {
     return false;
   }
 
-  /// Does a class of the device's have it for the host alone?
+  /// Whether a class of the device's has it for the host alone.
   static bool is_hosts(const Decl& d) {
     const Decl* decl = &d;
     if (const auto* a_friend = dyn_cast<FriendDecl>(decl)) decl = a_friend->getFriendDecl();
@@ -419,8 +421,8 @@ class Extractor final : public Extraction, private Editor {
         if (item.needed) finder.TraverseDecl(d);
   }
 
-  /// Lanes that return early leave those of their warp that go on: these have to know, for what a
-  /// warp does together. All that are left come to a return at the outermost level, and agree
+  /// Lanes that return early leave other lanes of their warp behind. Those must know this for what
+  /// a warp does together. All lanes that are left reach a return at the outermost level, and agree
   /// there.
   void leaving_edits() {
     if (!kernel_.has_warp_word) return;
@@ -435,10 +437,10 @@ class Extractor final : public Extraction, private Editor {
       bool found = false;
     } jumps;
     jumps.TraverseStmt(kernel_.function->getBody());
-    // Some may pass by where the others agree.
+    // Some lanes may pass by the place where the others agree.
     if (leaving_ && jumps.found) nested_return(body);
   }
-  /// Statements of the outermost level. False: nothing more need be looked at.
+  /// Edits statements of the outermost level. Returns false if nothing more need be looked at.
   bool leaving_block(const CompoundStmt& block) {
     return std::all_of(block.body_begin(), block.body_end(),
                        [&](const Stmt* s) { return leaving_statement(s); });
@@ -448,7 +450,7 @@ class Extractor final : public Extraction, private Editor {
     if (isa<ReturnStmt>(s)) return false;
     const auto* branch = dyn_cast<IfStmt>(s);
     if (branch && branch->isConstexpr()) {
-      // What isn't taken isn't there.
+      // A branch that isn't taken doesn't exist.
       const auto taken = branch->getNondiscardedCase(context_);
       return !taken || !*taken || leaving_statement(*taken);
     }
@@ -460,7 +462,7 @@ class Extractor final : public Extraction, private Editor {
       return false;
     }
     leaving_ = true;
-    // The blank keeps them apart from what else may be put around the same expression.
+    // The blank separates them from other text around the same expression.
     enclose(device_, branch->getCond()->getBeginLoc(), branch->getCond()->getEndLoc(),
             " maco_leaves(", " )");
     return true;
@@ -486,7 +488,7 @@ class Extractor final : public Extraction, private Editor {
     return finder.found;
   }
   bool returns(const Stmt* s) const { return find_return(s) != nullptr; }
-  // A return, alone or behind statements without any.
+  // Whether the statement is a return, or a block that ends with one and has none before it.
   bool ends_with_return(const Stmt* s) const {
     if (isa<ReturnStmt>(s)) return true;
     const auto* block = dyn_cast<CompoundStmt>(s);
@@ -495,7 +497,8 @@ class Extractor final : public Extraction, private Editor {
       if (child != block->body_back() && returns(child)) return false;
     return true;
   }
-  // On a GPU the others of the warp would wait for it; the CPU target sees who has returned.
+  // On a GPU the warp's other lanes would wait for a lane that returned; the CPU target knows which
+  // lanes have returned.
   void nested_return(const Stmt* s) {
     if (request_.arch == 0) return;
     reports_.error(find_return(s)->getReturnLoc(),
@@ -509,11 +512,11 @@ class Extractor final : public Extraction, private Editor {
       for (Decl* d : item.decls) {
         FunctionDecl* f = d->getAsFunction();
         if (!f) continue;
-        // One macro makes several: each is looked at by itself.
+        // One macro makes several declarations: each is checked by itself.
         if (item.decls.size() > 1 && !editable(d->getBeginLoc())) continue;
         for (const auto* attr : f->specific_attrs<CUDAGlobalAttr>())
           edit(device_, attr->getLocation(), attr->getLocation(), "__device__");
-        // A specialisation has the attribute of its template, and the word of its own.
+        // A specialisation has its template's attribute, and a `__global__` of its own.
         if (f->isFunctionTemplateSpecialization() && f->hasAttr<CUDAGlobalAttr>()) global_words(*f);
         if (const auto* attr = f->getAttr<CUDALaunchBoundsAttr>()) {
           edit(device_, attr->getRange().getBegin(), attr->getRange().getEnd(), "");
@@ -526,7 +529,7 @@ class Extractor final : public Extraction, private Editor {
     }
   }
 
-  /// `__global__` where it stands before a function's name.
+  /// Removes `__global__` before a function's name.
   void global_words(const FunctionDecl& f) {
     SourceLocation at = sources_.getExpansionLoc(f.getBeginLoc());
     const unsigned name = offset(f.getLocation());
@@ -538,8 +541,8 @@ class Extractor final : public Extraction, private Editor {
     }
   }
 
-  /// Lambdas don't say where they run: in functions of the device that is clear, and where NVRTC
-  /// compiles it is anywhere.
+  /// Lambdas don't say where they run. Inside device functions that is clear; code for NVRTC needs
+  /// it everywhere.
   void lambda_edits() {
     struct Finder : RecursiveASTVisitor<Finder> {
       bool VisitLambdaExpr(LambdaExpr* lambda) {
@@ -560,7 +563,7 @@ class Extractor final : public Extraction, private Editor {
     }
   }
 
-  /// Attributes may stand before what Clang takes for the beginning.
+  /// The first word of a declaration: attributes may stand before the begin that Clang reports.
   SourceLocation first_word(const Decl& d) const {
     SourceLocation first = in_file(d.getBeginLoc(), false);
     const FunctionDecl* f = d.getAsFunction();
@@ -573,7 +576,7 @@ class Extractor final : public Extraction, private Editor {
     return first;
   }
 
-  /// Functions of the host stay behind, in classes too.
+  /// Leaves out functions of the host, in classes too.
   void host_edits() {
     struct Finder : RecursiveASTVisitor<Finder> {
       bool VisitCXXRecordDecl(CXXRecordDecl* record) {
@@ -612,10 +615,10 @@ class Extractor final : public Extraction, private Editor {
     }
   }
 
-  /// Arrays in shared memory become references into the task's.
+  /// Makes arrays in shared memory references into the task's memory.
   void shared_edits() {
     struct Finder : RecursiveASTVisitor<Finder> {
-      // These are functions of their own.
+      // Lambdas and classes are visited as functions of their own.
       bool TraverseLambdaExpr(LambdaExpr*) { return true; }
       bool TraverseCXXRecordDecl(CXXRecordDecl*) { return true; }
       bool VisitDeclStmt(DeclStmt* stmt) {
@@ -628,7 +631,7 @@ class Extractor final : public Extraction, private Editor {
       }
       std::vector<DeclStmt*> statements;
     };
-    // Each instance of a template has memory of its own; the text is the same.
+    // Each instance of a template has memory of its own, but all share the text.
     std::vector<std::pair<const FunctionDecl*, DeclStmt*>> found;
     for (const FunctionDecl* f : functions_) {
       if (!is_users(sources_, f->getLocation())) continue;
@@ -636,7 +639,7 @@ class Extractor final : public Extraction, private Editor {
       finder.TraverseStmt(f->getBody());
       for (DeclStmt* stmt : finder.statements) found.emplace_back(f, stmt);
     }
-    // What one instance can't say of a parameter, none says.
+    // If one instance can't name a parameter, none does.
     size_t before = 0;
     do {
       before = keys_.unsaid();
@@ -648,7 +651,7 @@ class Extractor final : public Extraction, private Editor {
     alignment_edits();
   }
 
-  /// Behind a word and what stands in parentheses after it.
+  /// The offset behind a word and the parentheses that follow it.
   unsigned behind_parentheses(SourceLocation word) const {
     int depth = 0;
     unsigned end = offset(word);
@@ -661,7 +664,7 @@ class Extractor final : public Extraction, private Editor {
     return end;
   }
 
-  /// 'alignas' stands before other words of a declaration: a host's compiler wants it there.
+  /// Moves 'alignas' before the other words of a declaration, where a host's compiler needs it.
   void alignment_edits() {
     struct Finder : RecursiveASTVisitor<Finder> {
       bool VisitVarDecl(VarDecl* var) {
@@ -693,7 +696,8 @@ class Extractor final : public Extraction, private Editor {
       }
   }
 
-  /// Shared memory declared outside of functions: what refers to it says where it lies instead.
+  /// Shared memory that is declared outside of functions: each reference to it gets the place where
+  /// it lies.
   void shared_of_files() {
     std::map<const VarDecl*, std::string> places;
     for (Item& item : items_) {
@@ -741,7 +745,7 @@ class Extractor final : public Extraction, private Editor {
     return std::min(offset(var.getBeginLoc()),
                     offset(var.getAttr<CUDASharedAttr>()->getLocation()));
   }
-  /// Bytes of static memory, aligned.
+  /// Allots aligned bytes of static memory to a variable.
   int64_t allot(const VarDecl& var) {
     const int64_t align = std::max<int64_t>(context_.getDeclAlign(&var).getQuantity(), 16);
     reply_.static_shared = (reply_.static_shared + align - 1) / align * align;
@@ -756,7 +760,7 @@ class Extractor final : public Extraction, private Editor {
         .str();
   }
 
-  /// The words of `text` that say where a variable lies, and how it is aligned, left out.
+  /// `text` without the words that say where a variable lies and how it is aligned.
   static std::string without_storage(const std::string& text) {
     std::string out;
     for (size_t at = 0; at < text.size();) {
@@ -770,7 +774,7 @@ class Extractor final : public Extraction, private Editor {
         ++end;
       const std::string word = text.substr(at, end - at);
       if (word == "alignas" || word == "__align__" || word == "__builtin_align__") {
-        // With what stands in parentheses behind it.
+        // Including the parentheses behind it.
         size_t depth = 0, at_close = end;
         while (at_close < text.size() && (text[at_close] != ')' || --depth != 0)) {
           depth += text[at_close] == '(' ? 1 : 0;
@@ -819,7 +823,7 @@ class Extractor final : public Extraction, private Editor {
       first = false;
       const bool dynamic = var->hasExternalStorage();
       if (dynamic) {
-        // "[]": a pointer to what the launch gives.
+        // "[]": a pointer to the memory that the launch gives.
         const size_t open = after.find('[');
         const size_t close = after.find(']', open);
         const std::string rest = close == std::string::npos ? "" : after.substr(close + 1);
@@ -840,7 +844,7 @@ class Extractor final : public Extraction, private Editor {
     if (!replaced_original.empty()) original_[file_of(from)].insert({b, e, replaced_original});
   }
 
-  /// Where a variable in shared memory lies: a number, or in a template what says it of each
+  /// Where a variable in shared memory lies: a number or, in a template, an expression for each
   /// instance.
   std::string place_of(const FunctionDecl& f, const VarDecl& var) {
     const int64_t at = allot(var);
@@ -871,7 +875,7 @@ class Extractor final : public Extraction, private Editor {
   }
   // ---- texts -----------------------------------------------------------------------------------
 
-  /// A file with what it includes, without what isn't needed.
+  /// A file's text with its includes, without unneeded declarations.
   std::string text(FileID id, const Edits& edits) const {
     const StringRef data = sources_.getBufferData(id);
     const auto seen = seen_.files.find(id);
@@ -882,7 +886,7 @@ class Extractor final : public Extraction, private Editor {
     for (const Item& item : items_)
       if (item.file == id && !item.needed) drop(item.begin, item.end, true);
     for (const FileText::Cut& c : instantiations(id)) drop(c.begin, c.end, true);
-    // What Clang could make nothing of, before a declaration that is needed.
+    // Add text that Clang couldn't parse, if it stands before a needed declaration.
     for (const SourceLocation at : said_.places())
       if (const Item* item = item_at(at);
           item && item->file == id && item->needed && offset(at) < item->first)
@@ -891,7 +895,7 @@ class Extractor final : public Extraction, private Editor {
       for (const FileText::Cut& m : seen->second.macros) drop(m.begin, m.end, false);
       for (const FileText::Cut& c : seen->second.cuts) drop(c.begin, c.end, true);
     }
-    // What was put behind the user's text.
+    // Leave out the text that was added behind the user's.
     if (id == sources_.getMainFileID())
       if (const size_t at = data.rfind("\n#line 1 \"maco\""); at != StringRef::npos)
         drop(static_cast<unsigned>(at), static_cast<unsigned>(data.size()), true);
@@ -905,12 +909,12 @@ class Extractor final : public Extraction, private Editor {
       return changes == edits.end() || change == changes->second.end();
     };
     std::string out;
-    // Without the mark of UTF-8, which may stand at a file's beginning only.
+    // Leave out the UTF-8 mark, which may stand only at a file's beginning.
     for (unsigned at = data.starts_with("\xef\xbb\xbf") ? 3 : 0; at < data.size();) {
       while (!no_change() && change->begin < at) ++change;
       const auto include = includes.find(at);
       if (include != includes.end()) {
-        // What is included within a declaration is part of it.
+        // A file that is included within a declaration is part of it.
         const bool within = std::any_of(items_.begin(), items_.end(), [&](const Item& item) {
           return item.file == id && !item.needed && at >= item.first && at < item.end;
         });
@@ -924,7 +928,7 @@ class Extractor final : public Extraction, private Editor {
           ++change;
           continue;
         }
-        // The lines that the change takes away.
+        // Keep the line ends that the change removes.
         for (unsigned i = at; i < change->end; ++i)
           if (data[i] == '\n') out += '\n';
         at = std::max(change->end, at + 1);
@@ -938,8 +942,8 @@ class Extractor final : public Extraction, private Editor {
     return out;
   }
 
-  /// In UTF-8 and without NUL: what compilers, and texts of graphs, take. Literals stay what they
-  /// are; elsewhere other bytes say nothing.
+  /// Makes the text valid UTF-8 without NUL, as compilers and graphs' texts need. Bytes in literals
+  /// are kept as escapes; elsewhere other bytes have no meaning.
   std::string clean(std::string text) const {
     const auto is_clean = [](StringRef part) {
       const auto* begin = reinterpret_cast<const llvm::UTF8*>(part.data());
@@ -952,7 +956,7 @@ class Extractor final : public Extraction, private Editor {
     lexer.SetCommentRetentionState(true);
     std::string out;
     size_t at = 0;
-    // Each character that isn't one, and bytes of those.
+    // Handles each byte or sequence that isn't valid.
     const auto put = [&](size_t end, bool literal) {
       while (at < end) {
         const auto* bytes = reinterpret_cast<const llvm::UTF8*>(text.data() + at);
@@ -979,8 +983,9 @@ class Extractor final : public Extraction, private Editor {
     return out;
   }
 
-  /// Instances that the file asks for ("template __global__ void k<float>(...);"), which are no
-  /// declarations to Clang: between those that are, in the text or made by a macro.
+  /// Explicit instantiations in the file ("template __global__ void k<float>(...);"), which Clang
+  /// doesn't report as declarations. They stand between declarations, in the text or made by a
+  /// macro.
   std::vector<FileText::Cut> instantiations(FileID id) const {
     const StringRef data = sources_.getBufferData(id);
     std::vector<bool> known(data.size(), false);
@@ -1004,7 +1009,7 @@ class Extractor final : public Extraction, private Editor {
                                : StringRef();
     };
     std::vector<FileText::Cut> cuts;
-    bool begins = true;  // a declaration
+    bool begins = true;  // of a declaration
     for (size_t i = 0; i < tokens.size(); ++i) {
       const unsigned begin = offset(tokens[i].getLocation());
       if (tokens[i].isOneOf(tok::semi, tok::l_brace, tok::r_brace)) {
@@ -1049,8 +1054,8 @@ class Extractor final : public Extraction, private Editor {
       for (const FileText::Include& i : file.includes)
         if (!i.system.empty()) names.insert(i.system);
     std::string out;
-    // What a task takes from CUDA's headers; standard headers, the runtime's and cooperative groups
-    // are MACO's own.
+    // The headers of CUDA that a task includes. Standard headers, the runtime's and cooperative
+    // groups are MACO's own.
     for (const std::string& name : names)
       for (const char* kept : {"cuda_fp16", "cuda_bf16", "cuda_fp8", "cuda_fp6", "cuda_fp4",
                                "mma.h", "math_constants.h", "cuda/std/"})
@@ -1066,7 +1071,7 @@ class Extractor final : public Extraction, private Editor {
       out += fmt::format("#include <std/{}>\n", header);
     return out;
   }
-  // Where the text of cooperative groups has to stand: it knows the unit's block.
+  // The place of the text for cooperative groups, which needs the unit's block.
   std::string cooperative_groups() const {
     for (const auto& [id, file] : seen_.files)
       for (const FileText::Include& i : file.includes)
@@ -1074,7 +1079,7 @@ class Extractor final : public Extraction, private Editor {
           return "//@cooperative_groups\n";
     return "";
   }
-  /// Macros that the graph or a command line gives.
+  /// Macros from the graph or a command line.
   std::string given_macros() const {
     std::string out;
     for (const std::string& macro : request_.defines) {
@@ -1091,7 +1096,7 @@ class Extractor final : public Extraction, private Editor {
     for (const std::string& name : seen_.macros) out += "#undef " + name + "\n";
     return out;
   }
-  /// Lambdas by the keys that they are given.
+  /// The lambdas' types, by their keys.
   std::string naming() const {
     if (places_.empty()) return "";
     return "template <class Key, class F> struct maco_closure : F {};\n"
@@ -1118,7 +1123,7 @@ class Extractor final : public Extraction, private Editor {
         "template <auto value> struct maco_constant {{}};\n"
         "template <int id, class... Parameters> struct maco_key {{}};\n"
         "template <class Key> struct maco_place;\n{}"
-        // What entry() says, which stands behind the user's macros.
+        // What entry() needs, which stands behind the user's macros.
         "struct maco_extent {{\n"
         "  static constexpr int kX = maco_block_x, kY = maco_block_y, kZ = maco_block_z, kThreads "
         "= kX * kY * kZ;\n"
@@ -1133,8 +1138,8 @@ class Extractor final : public Extraction, private Editor {
         request_.shared, leaving_, naming());
   }
 
-  /// What runs the kernel with its arguments: for the reference a function of pointers and numbers,
-  /// for a task a Unit.
+  /// Code that runs the kernel with its arguments: for the reference a function of pointers and
+  /// numbers, for a task a Unit.
   std::string entry(bool original) const {
     const FunctionDecl* f = kernel_.function;
     std::string call = written_name(*f);
@@ -1196,10 +1201,10 @@ class Extractor final : public Extraction, private Editor {
   Origins origins_{sources_, reports_};
   Keys keys_{*this, device_};
   std::string early_places_, late_places_;  // before the user's text, and behind it
-  std::set<std::string> places_;            // keys that have one
-  std::set<StringRef> others_;              // functions of CUDA's that it names
-  std::set<std::string> told_;              // names that it can't have
-  bool broken_ = false;                     // it has expressions that Clang made nothing of
+  std::set<std::string> places_;            // keys that have a place
+  std::set<StringRef> others_;              // functions of CUDA's that the kernel names
+  std::set<std::string> told_;              // forbidden names that were reported
+  bool broken_ = false;                     // the kernel has expressions that Clang couldn't parse
   bool leaving_ = false;                    // lanes return while others of their warp go on
 };
 

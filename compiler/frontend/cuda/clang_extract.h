@@ -1,4 +1,4 @@
-// Takes a kernel out of its file, with what it uses, and makes functions of a task of it.
+// Takes a kernel and what it uses out of its file, and makes functions of a task from them.
 #pragma once
 
 #include <memory>
@@ -11,14 +11,15 @@ namespace maco::frontend::cuda {
 class Extraction {
  public:
   virtual ~Extraction() = default;
-  /// Which declarations the kernel needs, and which functions it may call (Kernel::reachable).
+  /// Finds the declarations that the kernel needs, and the functions that it may call
+  /// (Kernel::reachable).
   virtual void find_needed() = 0;
   /// Whether a place of the user's files is in what the kernel needs.
   virtual bool is_needed(clang::SourceLocation at) const = 0;
-  /// Whether it names what Clang could make nothing of, wherever that stands. Once what is needed
-  /// has been found.
+  /// Whether the kernel names something that Clang couldn't parse, anywhere in the files. Call
+  /// after find_needed().
   virtual bool is_broken() const = 0;
-  /// The texts of the reply; or what has to be read again before, or is wrong.
+  /// Writes the texts of the reply, or how the file must be read again before, or what is wrong.
   virtual void write() = 0;
 };
 std::unique_ptr<Extraction> make_extraction(Kernel& kernel, const Preprocessed& seen,

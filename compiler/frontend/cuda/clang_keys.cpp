@@ -33,7 +33,8 @@ bool needed_soon(const FunctionDecl& f) {
 
 std::vector<Scope> scopes_of(const Decl& inner) {
   std::vector<Scope> scopes;
-  // Those of classes, where a member is defined outside of them: it may name them otherwise.
+  // Includes the parameters of classes if a member is defined outside of them, where it may rename
+  // them.
   std::vector<const TemplateParameterList*> outside;
   const DeclContext* c = dyn_cast<FunctionDecl>(&inner);
   if (!c) c = inner.getDeclContext();

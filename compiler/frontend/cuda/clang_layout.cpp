@@ -21,8 +21,8 @@ using clang::Token;
 
 namespace {
 
-// The formatter's time grows faster than the length of what lies between two ';', '{' or '}', and
-// its stack with brackets within brackets.
+// The formatter's time grows faster than the length of the text between two of ';', '{' and '}',
+// and its stack with nested brackets.
 constexpr size_t kMostBytes = 1 << 20, kMostOfStatement = 4096, kMostBrackets = 64;
 
 struct Word {
@@ -33,7 +33,7 @@ struct Word {
   }
 };
 
-// Tokens without comments; nothing if that is no text for the formatter.
+// The tokens without comments; nothing if the text isn't suitable for the formatter.
 std::optional<std::vector<Word>> words_of(const std::string& code) {
   LangOptions options;
   options.CPlusPlus = options.CPlusPlus20 = options.CUDA = options.LineComment = true;

@@ -18,8 +18,8 @@ bool is_one_of(std::string_view name, const std::array<std::string_view, n>& lis
   return std::find(list.begin(), list.end(), name) != list.end();
 }
 
-// What nvcc and NVRTC have without an #include, and the headers of CUDA that kernel.cu includes
-// (Extractor::system_includes). Names end there, or go on with digits and the like.
+// Headers that nvcc and NVRTC have without an #include, and CUDA's headers that kernel.cu includes
+// (Extractor::system_includes). A header's name may go on with digits and the like.
 constexpr std::array<std::string_view, 29> kCuda = {"crt/",
                                                     "cuda_runtime",
                                                     "vector_types",
@@ -50,7 +50,7 @@ constexpr std::array<std::string_view, 29> kCuda = {"crt/",
                                                     "__clang_cuda",
                                                     "prelude.h"};
 
-// Macros and types of C that runtime/device/cuda/standard.cuh has for NVRTC.
+// C's headers whose macros and types runtime/device/cuda/standard.cuh has for NVRTC.
 constexpr std::array<std::string_view, 10> kMacros = {
     "float.h",   "limits.h",        "stdint.h",
     "stddef.h",  "math.h",          "assert.h",
@@ -66,7 +66,7 @@ constexpr std::array<std::string_view, 37> kTypes = {
     "ssize_t",       "uint",          "ushort",         "ulong",          "clock_t",
     "nullptr_t",     "wchar_t"};
 
-// Of libstdc++ and libc++, which header declares what stands in a file of theirs.
+// The header that declares what stands in an internal file of libstdc++ or libc++.
 struct Standard {
   std::string_view file, header;
 };
@@ -101,7 +101,7 @@ std::string_view last_part(std::string_view path) {
   return slash == std::string_view::npos ? path : path.substr(slash + 1);
 }
 
-/// What may be written instead.
+/// What the user may write instead.
 const char* instead(std::string_view name, std::string_view header) {
   if (header.find("curand") != std::string_view::npos)
     return "give random numbers as an input of the graph";
@@ -154,7 +154,7 @@ void Origins::use(const NamedDecl& decl, SourceLocation at) {
   if (sources_.isWrittenInBuiltinFile(sources_.getFileLoc(declared)) ||
       sources_.isWrittenInCommandLineFile(sources_.getFileLoc(declared)))
     return;
-  // What C's headers take out of namespace std.
+  // Names that C's headers take from namespace std.
   if (const auto* shadow = dyn_cast<UsingShadowDecl>(&decl); shadow && !decl.isInStdNamespace()) {
     if (!shadow->getTargetDecl()->getAsFunction()) use(*shadow->getTargetDecl(), at);
     return;
@@ -180,7 +180,7 @@ void Origins::use(const NamedDecl& decl, SourceLocation at) {
       standard_.insert("cmath");
       return;
     }
-    // Of <algorithm>, which isn't for devices.
+    // Functions of <algorithm>, which isn't for devices.
     if (decl.getIdentifier() &&
         (decl.getName() == "min" || decl.getName() == "max" || decl.getName() == "swap")) {
       if (decl.getName() == "swap") standard_.insert("utility");
@@ -194,7 +194,7 @@ void Origins::use(const NamedDecl& decl, SourceLocation at) {
     note_header(last_part(of));
     if (starts_with_one_of(of) || starts_with_one_of(last_part(of))) return;
   }
-  // C's functions are the host's but for those that CUDA declares, and refused as such.
+  // C's functions belong to the host, except those that CUDA declares, and are refused as such.
   if (isa<FunctionDecl>(decl)) {
     const auto& f = cast<FunctionDecl>(decl);
     if (f.isExternC() || f.getBuiltinID() != 0) return;

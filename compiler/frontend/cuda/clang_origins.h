@@ -1,5 +1,5 @@
-// Where what the user's text names of other headers comes from, and whether it comes along: what
-// kernel.cu can't say isn't taken.
+// Finds where things from other headers that the user's text names are declared, and whether they
+// can be used in kernel.cu. Other names are refused.
 #pragma once
 
 #include <clang/AST/Decl.h>
@@ -17,20 +17,19 @@ class Origins {
   Origins(const clang::SourceManager& sources, Reports& reports)
       : sources_(sources), reports_(reports) {}
 
-  /// A declaration that the user's text names at `at`. Reports the first place of one that doesn't
-  /// come along.
+  /// Notes a declaration that the user's text names at `at`. Reports the first use of one that
+  /// kernel.cu can't have.
   void use(const clang::NamedDecl& decl, clang::SourceLocation at);
-  /// A macro of another header.
+  /// Notes the use of a macro from another header.
   void use_macro(const std::string& name, clang::SourceLocation defined, clang::SourceLocation at);
 
-  /// Headers of C++ that declare what was named: "type_traits".
+  /// Standard C++ headers that declare what was named: "type_traits".
   const std::set<std::string>& standard() const { return standard_; }
-  /// Headers of CUDA's that kernel.cu has to include for it, whoever included them here:
-  /// "cuda_bf16.h".
+  /// CUDA's headers that kernel.cu has to include, whoever included them here: "cuda_bf16.h".
   const std::set<std::string>& of_cuda() const { return of_cuda_; }
 
  private:
-  /// "bits/stl_pair.h", "curand_kernel.h": the file's name, with the folders below `include`.
+  /// The file's name below its `include` folder: "bits/stl_pair.h", "curand_kernel.h".
   std::string header(clang::SourceLocation loc) const;
   void note_header(std::string_view file);
   void refuse(const std::string& what, clang::SourceLocation declared, clang::SourceLocation at);

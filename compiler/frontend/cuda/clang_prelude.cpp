@@ -62,7 +62,7 @@ std::string read(const std::string& path) {
 std::map<std::string, std::string> prelude_files(const std::string& resources,
                                                  const std::string& cuda_folder) {
   std::map<std::string, std::string> files = {{kPreludeFile, kPrelude}};
-  // As variables they can be copied, and are what templates deduce of them.
+  // As variables they can be copied, and templates deduce their types from them.
   const std::string path = resources + "/include/__clang_cuda_builtin_vars.h";
   std::string text = read(path);
   for (const char* name : {"threadIdx", "blockIdx", "blockDim", "gridDim"}) {
@@ -74,7 +74,7 @@ std::map<std::string, std::string> prelude_files(const std::string& resources,
         std::string(std::string(name).ends_with("Idx") ? " uint3 " : " dim3 ") + name + ";");
   }
   if (!text.empty()) files[path] = text;
-  // It declares two of them again, as what they are otherwise.
+  // This header declares two of them again, with their usual types.
   if (!cuda_folder.empty()) files[cuda_folder + "/include/curand_mtgp32_kernel.h"] = "";
   return files;
 }

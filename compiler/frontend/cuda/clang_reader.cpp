@@ -1,5 +1,5 @@
-// Reads a CUDA kernel with Clang: finds it, holds it against the graph and against what can't be a
-// task, and has it taken out of its file.
+// Reads a CUDA kernel with Clang: finds it, checks it against the graph and against what can't be a
+// task, and takes it out of its file.
 #include <clang/AST/RecursiveASTVisitor.h>
 #include <clang/Frontend/CompilerInstance.h>
 #include <clang/Frontend/FrontendAction.h>
@@ -46,7 +46,7 @@ class Consumer : public ASTConsumer {
     if (reports.any() && !own_fault_) explain(context);
     if (!kernel.function || reports.any() || again_.any()) return;
     if (!said_.behind().empty()) {
-      // The kernel is meant rightly, so that what comes before it hasn't ended.
+      // The kernel is the right one, so a declaration before it hasn't ended.
       reports.in_graph(
           "source", fmt::format("'{}' isn't complete: {}", request_.path, said_.behind().front()));
       explain(context);
@@ -76,7 +76,7 @@ class Consumer : public ASTConsumer {
   }
 
  private:
-  /// What Clang says comes before what follows from it.
+  /// Puts Clang's errors before those that follow from them.
   void explain(const ASTContext& context) {
     const std::vector<KernelError> own = std::move(reply_.errors);
     reply_.errors.clear();
@@ -84,15 +84,15 @@ class Consumer : public ASTConsumer {
     if (said_.any()) missing_headers(context.getSourceManager());
     reply_.errors.insert(reply_.errors.end(), own.begin(), own.end());
   }
-  /// Clang wants %%laneid where nvcc takes %laneid, too: has the file read so. False if that isn't
-  /// all that is wrong.
+  /// Clang needs %%laneid where nvcc also takes %laneid: reads the file again with that change.
+  /// Returns false if something else is wrong, too.
   bool escape_registers(const SourceManager& sources) {
     const auto is_escape = [](const KernelError& e) {
       return e.message == "invalid % escape in inline assembly string";
     };
     if (!std::all_of(reply_.errors.begin(), reply_.errors.end(), is_escape)) return false;
     for (const SourceLocation at : said_.places()) {
-      // Which is of a place a little behind the %.
+      // The error's place is a little behind the %.
       const auto [file, behind] = sources.getDecomposedLoc(sources.getFileLoc(at));
       const auto entry = sources.getFileEntryRefForID(file);
       const StringRef before = sources.getBufferData(file).take_front(behind + 1);
@@ -109,13 +109,13 @@ class Consumer : public ASTConsumer {
     reply_.errors.clear();
     return true;
   }
-  /// Why there is no such instance of a template, where that is known.
+  /// Why there is no such instance of a template, if that is known.
   std::string why_not() const {
     for (const std::string& text : said_.behind())
       if (text.find(kMeant) == std::string::npos) return "; " + text;
     return "";
   }
-  /// Headers that weren't found come first: what isn't declared may stand in them.
+  /// Puts headers that weren't found first: they may contain missing declarations.
   void missing_headers(const SourceManager& sources) {
     KernelReply before;
     Reports reports(sources, before);
@@ -126,7 +126,7 @@ class Consumer : public ASTConsumer {
 
   struct Candidates : RecursiveASTVisitor<Candidates> {
     bool VisitFunctionDecl(FunctionDecl* f) {
-      // Specialisations are the template's.
+      // Specialisations belong to their template.
       if (!is_users(sources, f->getLocation()) || f->isFunctionTemplateSpecialization())
         return true;
       if (f->hasAttr<CUDAGlobalAttr>()) kernels.insert(written_name(*f));
@@ -179,13 +179,13 @@ class Consumer : public ASTConsumer {
     } else {
       reports.in_graph(
           "kernel", fmt::format("{}; '{}' has {}",
-                                c.wanted.empty() ? "which kernel is meant isn't said"
+                                c.wanted.empty() ? "no kernel is named"
                                                  : fmt::format("there is no kernel '{}'", c.wanted),
                                 request_.path, fmt::join(c.kernels, ", ")));
     }
   }
 
-  /// The instance of a template that what stands behind the file names, with its body.
+  /// The instance of a template, with its body, that the text behind the file names.
   static const FunctionDecl* meant(const ASTContext& context) {
     for (Decl* d : context.getTranslationUnitDecl()->decls()) {
       auto* var = dyn_cast<VarDecl>(d);
@@ -223,7 +223,7 @@ class Consumer : public ASTConsumer {
       return nullptr;
     }
     if (c.found.size() > 1) {
-      // Functions of the host may have its name: they stay behind.
+      // Functions of the host with the same name stay behind.
       const auto kernel = std::find_if(c.found.begin(), c.found.end(), [](const FunctionDecl* f) {
         return f->hasAttr<CUDAGlobalAttr>();
       });
@@ -288,7 +288,7 @@ class Consumer : public ASTConsumer {
     return nullptr;
   }
 
-  /// Has the file read again without a function's declarations.
+  /// Reads the file again without a function's declarations.
   void leave_out(const SourceManager& sources, const FunctionDecl& function) {
     const FunctionTemplateDecl* t = function.getDescribedFunctionTemplate();
     const Decl& whole = t ? static_cast<const Decl&>(*t) : function;
@@ -300,7 +300,7 @@ class Consumer : public ASTConsumer {
       if (!entry) continue;
       const unsigned to =
           sources.getFileOffset(end) + Lexer::MeasureTokenLength(end, sources, LangOptions());
-      // In place of a body's end or of the name: a semicolon may follow.
+      // Replaces the body's end or the name, as a semicolon may follow.
       again_.expansions.insert(
           {.path = entry->getName().str(), .begin = from, .end = to, .text = ";"});
     }
@@ -311,7 +311,7 @@ class Consumer : public ASTConsumer {
   const Preprocessed& seen_;
   const Said& said_;
   Again& again_;
-  bool own_fault_ = false;  // what is wrong was found to be the graph's
+  bool own_fault_ = false;  // an error was found to be the graph's
 };
 
 class Action : public ASTFrontendAction {
@@ -336,15 +336,15 @@ std::vector<std::string> arguments(const KernelRequest& request) {
       "maco", "-fsyntax-only", "-x", "cuda", "--cuda-device-only",
       fmt::format("--cuda-gpu-arch=sm_{}", request.arch ? request.arch : 90), "-std=c++17",
       "-nocudalib", "-Wno-everything",
-      // What nvcc doesn't take as C++17, though Clang would.
+      // Constructs that Clang accepts and nvcc refuses as C++17.
       "-Werror=c++20-extensions", "-Werror=c++23-extensions", "-Werror=c++26-extensions",
-      // Most of them may be about what isn't needed.
+      // Most errors may be about declarations that aren't needed.
       "-ferror-limit=0", "-fno-caret-diagnostics", "-fgpu-rdc", "-resource-dir",
       MACO_CLANG_RESOURCES};
   if (request.cuda_folder.empty())
     args.insert(args.end(), {"-nocudainc"});
   else
-    // Newer ones than Clang knows launch kernels as those do that it knows.
+    // CUDA versions newer than Clang knows launch kernels in the same way as those that it knows.
     args.insert(args.end(),
                 {"--cuda-path=" + request.cuda_folder, "-Xclang", "-target-sdk-version=12.8",
                  "-isystem", request.cuda_folder + "/include/cccl"});
@@ -392,7 +392,8 @@ void Reports::in_arg(size_t arg, std::string message) {
   reply_.errors.push_back(std::move(error));
 }
 
-/// A name as others may write it: without namespaces that have none, and inline ones if wanted.
+/// A name as other code may write it: without unnamed namespaces and, unless wanted, without inline
+/// ones.
 std::string written_name(const NamedDecl& decl, bool inline_too) {
   std::string name = decl.getNameAsString();
   for (const DeclContext* c = decl.getDeclContext(); c; c = c->getParent()) {
@@ -408,7 +409,7 @@ std::string type_text(const ASTContext& context, QualType type) {
   PrintingPolicy policy(context.getLangOpts());
   policy.Bool = true;
   policy.FullyQualifiedName = true;
-  policy.SuppressUnwrittenScope = true;  // namespaces without a name
+  policy.SuppressUnwrittenScope = true;  // unnamed namespaces
   return type.getCanonicalType().getAsString(policy);
 }
 
@@ -420,7 +421,7 @@ extern "C" __attribute__((visibility("default"))) int maco_reader_interface() {
 namespace maco::frontend::cuda {
 namespace {
 
-/// The user's files as they are to be read, where that isn't as they are.
+/// The changed texts of the user's files.
 using Texts = std::map<std::string, std::string>;
 
 void parse(const KernelRequest& request, const Texts& texts, KernelReply& reply, Again& again) {
@@ -455,7 +456,7 @@ void parse(const KernelRequest& request, const Texts& texts, KernelReply& reply,
   }
 }
 
-/// Writes out what macros make there. Lines stay where they are.
+/// Replaces macros by what they make. Lines stay in place.
 bool expand(Texts& texts, const std::set<Again::Expansion>& expansions) {
   for (auto e = expansions.rbegin(); e != expansions.rend(); ++e) {
     auto found = texts.find(e->path);
@@ -474,8 +475,8 @@ bool expand(Texts& texts, const std::set<Again::Expansion>& expansions) {
   return true;
 }
 
-// What Clang takes for templates' arguments until it knows better it reads twice: of names it
-// doesn't know, one `<` behind the other, each doubles the time.
+// What looks like template arguments Clang reads twice until it knows better. With unknown names
+// each `<` behind another doubles the time.
 std::optional<KernelError> opens_too_often(const std::string& path, StringRef text) {
   constexpr int most = 16;  // 0.3 s
   LangOptions options;
@@ -519,7 +520,7 @@ void read_kernel(const KernelRequest& given, KernelReply& reply) {
   }
   KernelRequest request = given;
   Texts texts = {{given.path, (*file)->getBuffer().str()}};
-  constexpr int most = 8;  // once for brackets, once for macros, and more for what those bring
+  constexpr int most = 8;  // for brackets, for macros, and for what these bring
   for (int i = 0; i < most; ++i) {
     reply = KernelReply();
     Again again;
@@ -527,7 +528,7 @@ void read_kernel(const KernelRequest& given, KernelReply& reply) {
     if (!reply.errors.empty() || !again.any()) return;
     if (again.brackets) request.template_args = {""};
     if (!again.template_args.empty()) request.template_args = again.template_args;
-    if (request.kernel.empty() && reply.shape) request.kernel = reply.shape->name;  // its only one
+    if (request.kernel.empty() && reply.shape) request.kernel = reply.shape->name;  // the only one
     if (!expand(texts, again.expansions)) break;
   }
   KernelError error;
@@ -541,8 +542,8 @@ void read_kernel(const KernelRequest& given, KernelReply& reply) {
 
 extern "C" __attribute__((visibility("default"))) void maco_read_kernel(
     const maco::frontend::cuda::KernelRequest& request, maco::frontend::cuda::KernelReply& reply) {
-  // Syntax trees are as deep as expressions are nested, and walked by recursion: so on a thread
-  // with room for it, of which only what is used takes memory.
+  // Syntax trees are as deep as expressions are nested, and are walked by recursion. So the work
+  // runs on a thread with a large stack, of which only the used part takes memory.
   struct Work {
     const maco::frontend::cuda::KernelRequest& request;
     maco::frontend::cuda::KernelReply& reply;

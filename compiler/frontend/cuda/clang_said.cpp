@@ -11,7 +11,7 @@ using namespace clang;  // NOLINT: its names are all over this file
 
 namespace {
 
-/// What may be written in place of a name that Clang doesn't know; "" where nothing is known of it.
+/// What the user may write in place of a name that Clang doesn't know; "" if nothing is known.
 std::string instead(llvm::StringRef message) {
   struct Known {
     const char *name, *text;

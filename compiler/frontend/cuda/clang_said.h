@@ -1,5 +1,5 @@
-// What Clang says of a file, until it is known of what the kernel needs: the rest of the file is
-// not looked at.
+// Keeps Clang's errors about a file until it is known what the kernel needs; errors elsewhere are
+// ignored.
 #pragma once
 
 #include <clang/Basic/Diagnostic.h>
@@ -17,16 +17,16 @@ class Said : public clang::DiagnosticConsumer {
   void HandleDiagnostic(clang::DiagnosticsEngine::Level level,
                         const clang::Diagnostic& info) override;
 
-  /// Reports the errors that are about places for which `needed` holds: where they stand, or what
-  /// asked for the instance of a template that they are in. While the file is open.
+  /// Reports the errors at places for which `needed` holds: the error's own place, or the place
+  /// that asked for the template instance with the error. Call while the file is open.
   void report(const clang::SourceManager& sources,
               const std::function<bool(clang::SourceLocation)>& needed, KernelReply& reply) const;
-  /// Reports all of them.
+  /// Reports all errors.
   void report_all(KernelReply& reply) const;
   bool any() const { return !errors_.empty(); }
-  /// Where errors of the user's files stand.
+  /// The places of the errors in the user's files.
   std::vector<clang::SourceLocation> places() const;
-  /// What is wrong with the text behind the user's: the use in the graph.
+  /// What is wrong with the text behind the user's, which is the graph's use of the kernel.
   const std::vector<std::string>& behind() const { return behind_; }
 
  private:
@@ -43,7 +43,7 @@ class Said : public clang::DiagnosticConsumer {
 
   std::vector<Error> errors_;
   std::vector<std::string> behind_;
-  bool told_ = false;  // the last error was kept, and so are its notes
+  bool told_ = false;  // whether the last error was kept; its notes are kept, too
 };
 
 }  // namespace maco::frontend::cuda

@@ -1,7 +1,7 @@
-// Runs the integers of a kernel, as far as they follow from the block, the thread and the graph's
-// constants, for each thread of some blocks. Where a thread's way is known it shows accesses that
-// leave what the graph declares, and barriers that other threads of its block don't come to. What
-// depends on data, or on what is too long to follow, is not judged.
+// Evaluates the integers of a kernel for each thread of some blocks, as far as they follow from the
+// block, the thread and the graph's constants. If a thread's path is known, this shows accesses
+// outside of what the graph declares, and barriers that other threads of the block don't reach.
+// What depends on data, or takes too long to follow, isn't judged.
 #include <clang/AST/RecursiveASTVisitor.h>
 #include <fmt/format.h>
 
@@ -20,7 +20,7 @@ using namespace clang;  // NOLINT: its names are all over this file
 
 namespace {
 
-/// A number, a place in a tensor, or what isn't known.
+/// A number, a place in a tensor, or unknown.
 struct Value {
   enum class Kind : uint8_t { Unknown, Int, Pointer };
   Kind kind = Kind::Unknown;
@@ -34,10 +34,10 @@ struct Value {
 /// How a thread leaves a statement.
 enum class Flow : uint8_t { On, Break, Continue, Return, Lost };
 
-/// What a thread met.
+/// What a thread encountered.
 struct Trace {
   std::vector<SourceLocation> barriers;
-  bool known = true;      // all of its way, and so every barrier that it came to
+  bool known = true;      // all of its path, and so every barrier that it reached
   bool returned = false;  // by a return before the end
 };
 
@@ -160,8 +160,8 @@ class Thread {
     }
   }
 
-  /// It may run, or not, or any number of times: what it assigns isn't known any more. If it may
-  /// leave what is around it, the thread's way isn't known either.
+  /// The statement may run any number of times, or not at all: variables that it assigns become
+  /// unknown. If it may leave the statement around it, the thread's path is unknown, too.
   Flow unknown(const Stmt* s) {
     if (!s) return Flow::On;
     struct Finder : RecursiveASTVisitor<Finder> {
@@ -219,7 +219,7 @@ class Thread {
 
   // ---- values ----------------------------------------------------------------------------------
 
-  /// As the type holds it.
+  /// The value as the type holds it.
   Value fit(Value v, QualType type) const {
     if (!v.is_int()) return type->isPointerType() || v.is_int() ? v : Value();
     if (type->isBooleanType()) return Value::of(v.number != 0 ? 1 : 0);
@@ -237,7 +237,7 @@ class Thread {
     return std::max<int64_t>(1, context_.getTypeSizeInChars(type).getQuantity());
   }
 
-  /// What a reference refers to, as far as it is a place in a tensor.
+  /// Notes what a reference refers to, if that is a place in a tensor.
   void bind(const ValueDecl& reference, const Expr* to) {
     references_.erase(&reference);
     if (!to) return;
@@ -295,7 +295,7 @@ class Thread {
     if (!e->isValueDependent() && e->getType()->isIntegralOrEnumerationType() &&
         e->EvaluateAsInt(constant, context_))
       return Value::of(constant.Val.getInt().getExtValue());
-    // Its parts may hold accesses, but whether they come to them isn't known here.
+    // Its parts may contain accesses, but it isn't known whether these are reached.
     return {};
   }
 
@@ -310,7 +310,7 @@ class Thread {
     return v.is_int() ? std::optional(v) : std::nullopt;
   }
 
-  /// Something else than its name may change it from here on.
+  /// From here on the variable may also change through something other than its name.
   void share(const Expr* place) {
     if (const auto* ref = place ? dyn_cast<DeclRefExpr>(place->IgnoreParenImpCasts()) : nullptr)
       shared_.insert(ref->getDecl());
@@ -433,7 +433,7 @@ class Thread {
       const Value a = value(o.getLHS());
       if (a.is_int() && (a.number != 0) == (op == BO_LOr)) return Value::of(op == BO_LOr ? 1 : 0);
       if (!a.is_int()) {
-        // Whether the right side is come to isn't known: only its value could decide.
+        // Only the left value could decide whether the right side is reached, and it isn't known.
         return {};
       }
       const Value b = value(o.getRHS());
@@ -474,14 +474,15 @@ class Thread {
     return n ? fit(Value::of(*n), o.getType()) : Value();
   }
 
-  /// Does it come from the user's own text, with all that it does? Copies that C++ makes don't.
+  /// Whether the function comes from the user's own text, with all that it does. Copies that C++
+  /// generates don't.
   bool is_users_own(const FunctionDecl& f) const {
     const auto* method = dyn_cast<CXXMethodDecl>(&f);
     return is_users(context_.getSourceManager(), f.getLocation()) &&
            (!method || method->isUserProvided());
   }
 
-  /// All of an object is read, where it is one in a tensor.
+  /// Counts a read of the whole object, if it lies in a tensor.
   void read_whole(const Expr* e) {
     if (e->IgnoreParenNoopCasts(context_)->isGLValue() &&
         !isa<MaterializeTemporaryExpr>(e->IgnoreParenNoopCasts(context_)))
@@ -490,7 +491,7 @@ class Thread {
       value(e->IgnoreParenNoopCasts(context_));
   }
 
-  /// Vectors and other objects are copied by constructors.
+  /// Constructors copy vectors and other objects.
   Value constructed(const CXXConstructExpr& made) {
     const CXXConstructorDecl& constructor = *made.getConstructor();
     const bool users = is_users_own(constructor);
@@ -506,7 +507,7 @@ class Thread {
     return {};
   }
 
-  /// An operator of a class, of CUDA's headers or made by C++.
+  /// An operator of a class that CUDA's headers define or C++ generates.
   Value operated(const CXXOperatorCallExpr& call, const FunctionDecl& f) {
     const OverloadedOperatorKind op = call.getOperator();
     const bool member = isa<CXXMethodDecl>(f);
@@ -525,7 +526,7 @@ class Thread {
     return {};
   }
 
-  /// Functions that are given places and touch so much there.
+  /// Functions that get places and touch a known number of bytes there.
   void touch(llvm::StringRef name, const FunctionDecl& f, const CallExpr& call,
              const std::vector<Value>& args) {
     const auto at = [&](size_t i, int64_t bytes, bool writes) {
@@ -570,7 +571,7 @@ class Thread {
         method->getParent()->getName() == "thread_block" && name == "thread_rank")
       return Value::of((at_[2] * request_.block[1] + at_[1]) * request_.block[0] + at_[0]);
     std::vector<Value> args;
-    std::vector<const Expr*> places;  // of what is given by reference
+    std::vector<const Expr*> places;  // of arguments passed by reference
     const bool operation = isa<CXXOperatorCallExpr>(call) && isa<CXXMethodDecl>(f);
     for (unsigned i = 0; i < call.getNumArgs(); ++i) {
       const Expr* arg = call.getArg(i);
@@ -582,7 +583,7 @@ class Thread {
         args.push_back(value(arg));
         continue;
       }
-      // By reference: it may be changed, if it isn't constant.
+      // By reference: the function may change it if it isn't constant.
       places.resize(p + 1);
       if (!isa<MaterializeTemporaryExpr>(arg->IgnoreParenImpCasts())) places[p] = arg;
       const auto* ref = dyn_cast<DeclRefExpr>(arg->IgnoreParenImpCasts());
@@ -615,7 +616,8 @@ class Thread {
     calls_.push_back(body);
     ++depth_;
     const SourceLocation outer = place_;
-    // Barriers of helpers count where the kernel comes to them, and are named where they stand.
+    // Barriers of helper functions count where the kernel reaches them, and are reported where they
+    // stand.
     const int nesting = nesting_;
     const Flow flow = run(body->getBody());
     nesting_ = nesting;
@@ -633,7 +635,7 @@ class Thread {
 
   // ---- accesses --------------------------------------------------------------------------------
 
-  /// Where an lvalue lies.
+  /// The place of an lvalue.
   Value address(const Expr* e) {
     e = e->IgnoreParens();
     if (const auto* index = dyn_cast<ArraySubscriptExpr>(e)) {
@@ -666,7 +668,7 @@ class Thread {
     return {};
   }
 
-  /// Is it a reference to a place in a tensor?
+  /// Whether it is a reference to a place in a tensor.
   bool refers(const DeclRefExpr& ref) const { return references_.count(ref.getDecl()) > 0; }
 
   void access(const Expr* place, bool writes) {
@@ -708,7 +710,7 @@ class Thread {
                                        arg.name, elements));
       return;
     }
-    // What a block writes it may read, too.
+    // A block may also read what it writes.
     const BlockRegion *own = nullptr, *other = nullptr;
     for (const BlockRegion& r : sample_.regions)
       if (r.arg == at.arg) (r.writes == writes ? own : other) = &r;
@@ -736,12 +738,12 @@ class Thread {
   const BlockSample& sample_;
   const std::array<int64_t, 3> at_;
   int64_t& steps_;
-  Reports* reports_;               // for accesses that leave what is declared
-  std::vector<int64_t>* touched_;  // instead: bytes behind each tensor's begin that are touched
+  Reports* reports_;               // for accesses outside of what is declared
+  std::vector<int64_t>* touched_;  // instead: the touched bytes behind each tensor's begin
   int64_t own_steps_ = 0;
   std::map<const ValueDecl*, Value> variables_;
   std::map<const ValueDecl*, Value> references_;  // to places in tensors
-  std::set<const ValueDecl*> shared_;             // whose values aren't known: share()
+  std::set<const ValueDecl*> shared_;             // with unknown values: share()
   std::vector<const FunctionDecl*> calls_;
   Value result_;
   SourceLocation place_;
@@ -749,7 +751,8 @@ class Thread {
   bool lost_ = false, at_end_ = false;
 };
 
-/// Threads whose way is known come to the same barriers; one that returns early leaves the others.
+/// Checks that threads with known paths reach the same barriers. A thread that returns early misses
+/// later ones.
 void compare(const std::vector<Trace>& traces, Reports& reports) {
   const Trace* longest = nullptr;
   for (const Trace& t : traces)

@@ -1,5 +1,5 @@
-// What a graph to begin with says of a kernel: its parameters, and guesses of the rest, taken from
-// the launches in its file where there are some.
+// What a first draft of a graph says about a kernel: its parameters, and guesses of the rest, taken
+// from launches in its file if there are any.
 #include <clang/AST/RecursiveASTVisitor.h>
 #include <fmt/format.h>
 
@@ -16,9 +16,9 @@ using namespace clang;  // NOLINT: its names are all over this file
 
 namespace {
 
-constexpr int64_t kThreads = 256;  // the most that a block of a task has
+constexpr int64_t kThreads = 256;  // the most threads of a task's block
 
-/// An integer that follows from constants, or from what variables begin with.
+/// An integer that follows from constants, or from variables' initial values.
 std::optional<int64_t> number_of(const ASTContext& context, const Expr* e, int depth = 0) {
   if (!e || e->isValueDependent() || depth > 16) return std::nullopt;
   Expr::EvalResult known;
@@ -45,7 +45,7 @@ std::optional<int64_t> number_of(const ASTContext& context, const Expr* e, int d
   return std::nullopt;
 }
 
-/// A dim3, or what becomes one.
+/// A dim3, or a value that is converted to one.
 std::optional<std::array<int64_t, 3>> extents_of(const ASTContext& context, const Expr* e,
                                                  int depth = 0) {
   if (!e || e->isValueDependent() || depth > 16) return std::nullopt;
@@ -78,7 +78,7 @@ std::optional<std::array<int64_t, 3>> extents_of(const ASTContext& context, cons
 
 /// A launch of the kernel in the file.
 struct Launch {
-  const FunctionDecl* callee = nullptr;  // of a template: the instance
+  const FunctionDecl* callee = nullptr;  // for a template: the instance
   std::optional<std::array<int64_t, 3>> grid, block;
   int64_t shared = 0;
 };
@@ -109,7 +109,7 @@ struct Launches : RecursiveASTVisitor<Launches> {
   std::vector<Launch> found;
 };
 
-/// What a body says of its threads and blocks, in functions that it calls, too.
+/// What a body, and the functions that it calls, say about threads and blocks.
 struct Uses : RecursiveASTVisitor<Uses> {
   explicit Uses(const SourceManager& s) : sources(s) {}
   void look(const FunctionDecl* f) {
@@ -149,7 +149,7 @@ int64_t product(const std::array<int64_t, 3>& extents) {
   return n;
 }
 
-/// An argument of a template as a graph writes it; "" if it can't.
+/// A template argument as a graph writes it; "" if it can't.
 std::string written(const ASTContext& context, const TemplateArgument& arg) {
   std::string text;
   if (arg.getKind() == TemplateArgument::Type) {
@@ -168,7 +168,7 @@ std::string written(const ASTContext& context, const TemplateArgument& arg) {
              : "";
 }
 
-/// Those of an instance; nothing if one can't be written.
+/// The arguments of an instance; nothing if one of them can't be written.
 std::vector<std::string> written(const ASTContext& context, const FunctionDecl& instance) {
   std::vector<std::string> out;
   const TemplateArgumentList* args = instance.getTemplateSpecializationArgs();
@@ -195,7 +195,7 @@ std::vector<std::string> guess_template(ASTContext& context, const FunctionDecl&
   if (!t) return {};
   Launches launches(context, kernel);
   launches.TraverseDecl(context.getTranslationUnitDecl());
-  // A launch whose block is a task's, before others; then whatever instance the file makes.
+  // Launches whose block suits a task come first; then any instance that the file makes.
   std::stable_sort(
       launches.found.begin(), launches.found.end(), [](const Launch& a, const Launch& b) {
         const auto fits = [](const Launch& l) { return l.block && product(*l.block) <= kThreads; };
@@ -203,7 +203,8 @@ std::vector<std::string> guess_template(ASTContext& context, const FunctionDecl&
       });
   for (const Launch& l : launches.found) {
     std::vector<std::string> args = written(context, *l.callee);
-    // A block of more threads than a task's, where an argument says how many: those of a task.
+    // If a block has more threads than a task's, and an argument says how many, the argument
+    // becomes the number of a task's threads.
     if (l.block && product(*l.block) > kThreads)
       for (std::string& arg : args)
         if (arg == std::to_string((*l.block)[0])) arg = std::to_string(kThreads);
@@ -286,13 +287,13 @@ KernelShape shape_of(ASTContext& context, const FunctionDecl& kernel,
         parameter.updated = parameter.written && first_read(sources, instance, *p).isValid();
       }
       if (!element->isDependentType() && !element->isVoidType()) {
-        // Bytes are bytes before they are floats of 8 bits.
+        // Types of one byte are taken for bytes rather than for floats of 8 bits.
         for (const ir::DType t : {ir::DType::U8, ir::DType::I32})
           if (!parameter.dtype && element->isIntegerType() && holds(context, element, t))
             parameter.dtype = t;
         for (const ir::DType t : ir::kAllDTypes)
           if (!parameter.dtype && holds(context, element, t)) parameter.dtype = t;
-        // As many elements, of more bytes.
+        // The same number of elements, in bytes.
         if (parameter.dtype == ir::DType::U8)
           parameter.number *= context.getTypeSizeInChars(element).getQuantity();
       }

@@ -22,7 +22,7 @@ bool mentions(const Stmt* e, const Set& aliases) {
                      [&](const Stmt* child) { return mentions(child, aliases); });
 }
 bool is_plain(QualType type) { return type->isPointerType() || type->isReferenceType(); }
-// The alias that a pointer or an lvalue is made of. `through`: behind a pointer.
+// The alias from which a pointer or an lvalue is made. `through`: whether it is dereferenced.
 const DeclRefExpr* base(const Expr* e, const Set& set, bool& through) {
   for (;;) {
     e = e->IgnoreParenCasts();
@@ -47,7 +47,7 @@ const DeclRefExpr* base(const Expr* e, const Set& set, bool& through) {
     }
   }
 }
-/// Pointers and references to where an alias points.
+/// Finds pointers and references to where an alias points.
 struct Aliases : RecursiveASTVisitor<Aliases> {
   explicit Aliases(Set& s) : set(s) {}
   bool VisitVarDecl(VarDecl* var) {
@@ -66,7 +66,7 @@ struct Aliases : RecursiveASTVisitor<Aliases> {
   }
   Set& set;
 };
-/// What points to where a parameter of a function with this body does, itself among them.
+/// All that points where a parameter of a function with this body does, including the parameter.
 Set aliases_of(const FunctionDecl* body, const ParmVarDecl* parameter) {
   Set aliases = {parameter};
   for (size_t before = 0; before != aliases.size();) {
@@ -76,7 +76,7 @@ Set aliases_of(const FunctionDecl* body, const ParmVarDecl* parameter) {
   }
   return aliases;
 }
-/// The same parameter in the declaration that has the body.
+/// The same parameter in the declaration with the body.
 const ParmVarDecl* with_body(const FunctionDecl* f, const FunctionDecl* body,
                              const ParmVarDecl* parameter) {
   for (unsigned i = 0; i < f->getNumParams() && i < body->getNumParams(); ++i)
@@ -173,8 +173,8 @@ class Search {
   std::set<const ParmVarDecl*> asked_;
 };
 
-/// The first access through a parameter in the order of the text, which is that of the run but for
-/// loops and branches.
+/// Finds the first access through a parameter in the order of the text. This is the order of
+/// execution except for loops and branches.
 class FirstAccess {
  public:
   explicit FirstAccess(const SourceManager& sources) : sources_(sources) {}
@@ -201,7 +201,7 @@ class FirstAccess {
     kind = what;
     at = where;
   }
-  /// Is it a place behind the pointer?
+  /// Whether it is a place behind the pointer.
   bool is_place(const Expr* e) const {
     bool through = false;
     const DeclRefExpr* ref = base(e, set_, through);

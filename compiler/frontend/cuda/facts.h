@@ -12,10 +12,10 @@
 
 namespace maco::frontend::cuda {
 
-/// Is it declared in the user's own files?
+/// Whether the place is in the user's own files.
 bool is_users(const clang::SourceManager& sources, clang::SourceLocation loc);
 
-/// Is it a function that no device runs?
+/// Whether the declaration is a function that no device runs.
 bool runs_on_host(const clang::Decl& decl);
 
 /// Reports at a place in the user's source.
@@ -44,41 +44,43 @@ class Reports {
 
 struct Kernel {
   clang::ASTContext& context;
-  const clang::FunctionDecl* function = nullptr;  // with its body; of a template, its instance
-  /// Every function with a body that it may call, itself first.
+  const clang::FunctionDecl* function = nullptr;  // with its body; for a template the instance
+  /// Every function with a body that the kernel may call; itself first.
   std::vector<const clang::FunctionDecl*> reachable;
   bool has_warp_word = false;  // lanes of a warp do something together: shuffle, vote, wait
 };
 
-/// What can't be a task: in the bodies of reachable functions.
+/// Reports what can't be a task, in the bodies of reachable functions.
 void check_refusals(Kernel& kernel, const KernelRequest& request, Reports& reports);
-/// Can a tensor of the dtype be a pointer to this?
+/// Whether a tensor of the dtype can be passed as a pointer to this element.
 bool holds(const clang::ASTContext& context, clang::QualType element, ir::DType dtype);
-/// What a graph to begin with says of a kernel; of a template, with `instance`.
+/// What a first draft of a graph says about a kernel; about `instance` if it is a template.
 KernelShape shape_of(clang::ASTContext& context, const clang::FunctionDecl& kernel,
                      const clang::FunctionDecl& instance);
-/// Arguments of a kernel template: of a launch in the file, of another instance, or guessed.
-/// Nothing if the template takes others than types and numbers.
+/// Arguments of a kernel template: from a launch in the file, from another instance, or guessed.
+/// Nothing if the template takes arguments other than types and numbers.
 std::vector<std::string> guess_template(clang::ASTContext& context,
                                         const clang::FunctionDecl& kernel);
-/// Chooses numbers for the integers of a shape, and how many elements of each tensor the blocks
-/// that can be followed touch then.
+/// Chooses numbers for the integers of a shape, and counts the elements of each tensor that the
+/// blocks that can be followed then touch.
 void guess_extents(clang::ASTContext& context, const clang::FunctionDecl& instance,
                    KernelShape& shape);
-/// The kernel's parameters against the graph's arguments.
+/// Checks the kernel's parameters against the graph's arguments.
 void check_signature(const Kernel& kernel, const KernelRequest& request, Reports& reports);
-/// Does it wait for the threads of the block?
+/// Whether the function waits for the threads of the block.
 bool is_block_barrier(const clang::FunctionDecl* function);
-/// Runs the integers of the kernel for the threads of sample blocks: accesses that leave what the
-/// graph declares, barriers that some threads miss.
+/// Evaluates the kernel's integers for the threads of sample blocks. Reports accesses outside of
+/// what the graph declares, and barriers that some threads miss.
 void check_samples(const Kernel& kernel, const KernelRequest& request, Reports& reports);
 
-// Behind the user's text: makes an instance of a template, and says which function is meant.
+// Stands behind the user's text: makes an instance of a template, and identifies the function that
+// is meant.
 inline constexpr const char* kMeant = "maco_kernel_that_is_meant";
 
-/// A name as others may write it: without namespaces that have none, and inline ones if wanted.
+/// A name as other code may write it: without unnamed namespaces and, unless wanted, without inline
+/// ones.
 std::string written_name(const clang::NamedDecl& decl, bool inline_too = true);
-/// "float", "unsigned char", "const float *": as C++ has it.
+/// The type as C++ spells it: "float", "unsigned char", "const float *".
 std::string type_text(const clang::ASTContext& context, clang::QualType type);
 
 }  // namespace maco::frontend::cuda

@@ -1,4 +1,4 @@
-// Names that a user's text can't give to things of its own: they are macros of kernel.cu while its
+// Names that a user's text can't give to its own things: they are macros of kernel.cu while its
 // units are read.
 #pragma once
 

@@ -9,7 +9,7 @@ namespace maco::frontend::huggingface {
 
 namespace {
 
-// What a file comes to at most, with its loops: lines, and params of all iterations.
+// Limits on an expanded file, with its loops: lines, and params of all iterations.
 constexpr int64_t kMostLines = 1'000'000, kMostParams = 65536;
 constexpr std::string_view kBlanks = " \t\r";
 
@@ -24,7 +24,7 @@ bool is_name(std::string_view s) {
            return std::isalnum(static_cast<unsigned char>(c)) || c == '_';
          });
 }
-// The line without its comment; a '#' within quotes is none.
+// The line without its comment; a '#' within quotes begins none.
 std::string_view uncommented(std::string_view line) {
   bool quoted = false;
   for (size_t i = 0; i < line.size(); ++i) {
@@ -45,7 +45,7 @@ std::vector<std::string_view> lines_of(std::string_view text) {
   return lines;
 }
 
-// Ends the expansion; what is wrong was reported.
+// Thrown to end the expansion after an error was reported.
 struct Stopped {};
 
 // A `repeat` of the DSL around a line.
@@ -73,9 +73,9 @@ class Expander {
   }
 
  private:
-  // The line at hand, without blanks around it and its comment.
+  // The current line, without its comment and the blanks around it.
   std::string_view text() const { return trimmed(uncommented(lines_[at_])); }
-  // Of a piece of the file's text; of any other text the line at hand.
+  // The place of a piece of the file's text; for any other text the current line.
   ir::Loc loc(std::string_view piece) const {
     const size_t line = std::min(at_, lines_.empty() ? 0 : lines_.size() - 1);
     const std::string_view whole = lines_.empty() ? std::string_view() : lines_[line];
@@ -150,7 +150,7 @@ class Expander {
     return out;
   }
 
-  // Up to the line that begins with the '}' of this block, or the end of the file.
+  // Reads up to the line that begins with the '}' of this block, or to the end of the file.
   void block(Scope& scope, bool live, bool in_graph) {
     for (; at_ < lines_.size(); ++at_) {
       const std::string_view line = text();
@@ -161,7 +161,7 @@ class Expander {
       statement(line, scope, live, in_graph);
     }
   }
-  // A block with its braces, whose first line is at hand; leaves the line with its '}' at hand.
+  // Reads a block with its braces, from its first line on; stops at the line with its '}'.
   void braced(Scope& scope, bool live, bool in_graph) {
     const std::string_view opener = text();
     const size_t opened = at_++;
@@ -213,7 +213,7 @@ class Expander {
   }
 
   void conditional(std::string_view rest, const Scope& scope, bool live, bool in_graph) {
-    bool done = false;  // a branch was taken
+    bool done = false;  // whether a branch was taken
     std::string_view condition = trimmed(rest.substr(0, rest.size() - 1));
     for (;;) {
       const bool taken = live && !done && (condition.empty() || holds(value(condition, scope)));
@@ -328,7 +328,7 @@ class Expander {
       each_iteration(inner, level + 1, f);
     }
   }
-  // `{i}` and `{i + 1}` replaced, as the DSL does.
+  // The text with `{i}` and `{i + 1}` replaced, as in the DSL.
   std::string unrolled(std::string_view s, const Scope& scope) {
     std::string out;
     for (size_t i = 0; i < s.size(); ++i) {
@@ -434,8 +434,8 @@ class Expander {
   size_t depth_ = 0;
   int64_t lines_done_ = 0, iterations_ = 0;
   bool had_graph_ = false;
-  bool may_follow_ = false;  // `from` and `values`
-  size_t first_ = 0;         // of the last param's iterations
+  bool may_follow_ = false;  // whether `from` and `values` may follow
+  size_t first_ = 0;         // first iteration of the last param
   std::vector<Repeat> repeats_;
   Expanded result_;
 };

@@ -1,5 +1,5 @@
 // An .arch file (docs/models.md): names computed from config.json, a graph in the DSL with
-// placeholders, and where its params come from.
+// placeholders, and the sources of its params.
 #pragma once
 
 #include <optional>
@@ -15,7 +15,7 @@ namespace maco::frontend::huggingface {
 
 /// from NAME[begin:end] rows CUT columns CUT transpose plus N once
 struct Origin {
-  std::string name;                                  // on disk; `{i}` of repeats replaced
+  std::string name;                                  // on disk, with `{i}` of repeats replaced
   std::optional<std::pair<int64_t, int64_t>> range;  // of rows, after `transpose`
   Value rows, columns;                               // a cut (cuts.h) or null
   bool transpose = false, once = false;
@@ -23,7 +23,7 @@ struct Origin {
   ir::Loc loc;
 };
 
-/// A param of the graph, of one iteration of the repeats around it.
+/// A param of the graph, in one iteration of the repeats around it.
 struct ParamOrigin {
   std::string name, dtype;
   std::vector<int64_t> shape;
@@ -32,19 +32,19 @@ struct ParamOrigin {
   ir::Loc loc;
 };
 
-/// What an .arch file comes to for one kind of graph.
+/// An .arch file expanded for one kind of graph.
 struct Expanded {
   std::vector<std::string> graph;  // lines of the DSL between the braces of `graph { }`
   std::vector<ParamOrigin> params;
   std::vector<std::string> ignored;  // patterns of names on disk, with `*`
-  Scope names;                       // those of the file's outermost `let`
+  Scope names;                       // of the file's outermost `let`
 };
 
-/// The names that follow `architectures` in the text, of its first statement.
+/// The names behind the word `architectures`, in the text's first statement.
 std::vector<std::string> architectures_of(std::string_view text);
 
-/// `base`: config, world, kind and the functions; it outlives the result. Nothing, having reported,
-/// if something is wrong or refused.
+/// Expands a file. `base`: config, world, kind and the functions; it outlives the result. Returns
+/// nothing, after reporting, if something is wrong or refused.
 std::optional<Expanded> expand(int32_t file, const Scope& base, ir::Diagnostics& diagnostics);
 
 }  // namespace maco::frontend::huggingface

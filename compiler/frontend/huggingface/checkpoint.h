@@ -1,5 +1,5 @@
-// What an importer is told of a checkpoint, and what it makes of it. The files themselves are read
-// by runtime/weights.
+// What an importer gets of a checkpoint, and what it makes of it. runtime/weights reads the files
+// themselves.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace maco::frontend::huggingface {
 
-/// A tensor of a checkpoint, as the header of its file has it.
+/// A tensor of a checkpoint, as its file's header describes it.
 struct Source {
   std::string dtype;  // "BF16"
   std::vector<int64_t> shape;
@@ -24,12 +24,12 @@ struct Source {
 
 struct Checkpoint {
   std::string config;      // text of config.json
-  std::string generation;  // of generation_config.json; "": there is none
+  std::string generation;  // text of generation_config.json; "": there is none
   std::vector<std::pair<std::string, uint64_t>> files;  // names within the folder, and bytes
   std::map<std::string, Source> sources;                // by the tensor's name
 };
 
-/// Text of an architecture, and what messages call it.
+/// The text of an architecture, and its name in messages.
 struct ArchitectureFile {
   std::string name, text;
 };
@@ -37,12 +37,12 @@ struct ArchitectureFile {
 struct ImportOptions {
   int64_t world = 1;                  // ranks that share the model
   std::optional<ir::DType> dtype;     // f32, f16 or bf16; nothing: the checkpoint's
-  int64_t max_seq = 0;                // rows of the caches; 0: 4096, or what the model is made for
-  int64_t chunk = 0;                  // rows of a prefill launch at most; 0: 512, or max_seq
+  int64_t max_seq = 0;                // rows of the caches; 0: 4096, or the model's maximum
+  int64_t chunk = 0;                  // the most rows of a prefill launch; 0: 512, or max_seq
   int64_t verify_rows = 0;            // rows of a verify launch; 0: 8, or max_seq
   std::vector<std::string> kinds;     // of kKinds; empty: all
-  std::vector<ArchitectureFile> own;  // looked into before those that come with MACO
-  bool only_own = false;              // the first of `own` is the one, and no other will do
+  std::vector<ArchitectureFile> own;  // searched before those of MACO
+  bool only_own = false;              // use the first of `own` and no other
 };
 
 inline constexpr const char* kKinds[] = {"decode", "prefill", "verify"};
@@ -52,13 +52,13 @@ struct ImportedModel {
   std::string weights;                        // text of weights.json (docs/models.md)
 };
 
-/// Makes graphs and weights.json of a checkpoint. Nothing, having reported, if the checkpoint isn't
-/// what its architecture says, or can't be had.
+/// Makes graphs and weights.json from a checkpoint. Returns nothing, after reporting, if the
+/// checkpoint isn't as its architecture says, or isn't supported.
 std::optional<ImportedModel> import_checkpoint(const Checkpoint& checkpoint,
                                                const ImportOptions& options,
                                                ir::Diagnostics& diagnostics);
 
-/// The names that the shipped architectures go by in config.json, in order.
+/// The names of MACO's architectures in config.json, in order.
 std::vector<std::string> architecture_names();
 
 }  // namespace maco::frontend::huggingface

@@ -8,7 +8,7 @@ namespace maco::frontend::huggingface {
 
 namespace {
 
-// Rows of so many elements are whole 16 bytes in every type.
+// Rows of a multiple of so many elements are multiples of 16 bytes in every type.
 constexpr int64_t kAligned = 16;
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -18,7 +18,7 @@ void positive(int64_t n, const char* what, int64_t most = kMost) {
   if (n > most) throw Wrong{fmt::format("{} is {}, but must be at most {}", what, n, most)};
 }
 
-// From the units that each rank has, in order; those of less than 0 are zeros.
+// A cut from the units that each rank has, in order; units below 0 are zeros.
 Value cut_of(int64_t whole, int64_t unit, int64_t copies,
              const std::vector<std::vector<int64_t>>& ranks) {
   Value cut = Value::array();
@@ -41,7 +41,7 @@ Value cut_of(int64_t whole, int64_t unit, int64_t copies,
   return {{"whole", whole}, {"local", local}, {"copies", copies}, {"cut", std::move(cut)}};
 }
 
-// The units of each rank of key_cut.
+// The units of each rank for key_cut.
 std::vector<std::vector<int64_t>> key_heads(int64_t heads, int64_t world) {
   const int64_t each = ceil_div(heads, world), copies = heads < world ? world / heads : 1;
   std::vector<std::vector<int64_t>> ranks(static_cast<size_t>(world));
@@ -82,8 +82,7 @@ Value query_cut(int64_t heads, int64_t kv_heads, int64_t head_dim, int64_t world
   if (heads % kv_heads != 0)
     throw Wrong{fmt::format("{} heads are no multiple of {} heads of keys", heads, kv_heads)};
   const int64_t group = heads / kv_heads, copies = kv_heads < world ? world / kv_heads : 1;
-  const int64_t each =
-      ceil_div(group, copies);  // ranks that have the same head of keys share its queries
+  const int64_t each = ceil_div(group, copies);  // ranks with the same key head share its queries
   const auto keys = key_heads(kv_heads, world);
   std::vector<std::vector<int64_t>> ranks(static_cast<size_t>(world));
   for (int64_t r = 0; r < world; ++r)

@@ -11,20 +11,20 @@
 
 namespace maco::frontend::huggingface {
 
-/// Equal parts, in order; where `whole` has no such parts, they are larger, and the last ones have
-/// zeros at their end.
+/// Equal parts, in order. If `whole` has no such parts, parts are rounded up, and the last ones end
+/// in zeros.
 Value even_cut(int64_t whole, int64_t world);
-/// Heads of keys and values: so many for each rank, in order, and heads of zeros at the end; fewer
-/// heads than ranks go to several ranks each.
+/// Heads of keys and values: equally many for each rank, in order, with heads of zeros at the end.
+/// If there are fewer heads than ranks, several ranks have the same head.
 Value key_cut(int64_t heads, int64_t head_dim, int64_t world);
-/// Heads of queries, with those of keys that key_cut gives the same rank.
+/// Heads of queries, for those key heads that key_cut gives the same rank.
 Value query_cut(int64_t heads, int64_t kv_heads, int64_t head_dim, int64_t world);
 
-/// Where elements [begin, end) of a rank's part come from: element `from` on of the whole.
+/// The source of elements [begin, end) of a rank's part: the whole's elements from `from` on.
 struct Run {
   int64_t begin = 0, end = 0, from = 0;
 };
-/// Of one rank, in order; what no run covers is zero.
+/// The runs of one rank, in order; elements in no run are zero.
 std::vector<Run> runs_of(const Value& cut, int64_t rank);
 
 }  // namespace maco::frontend::huggingface

@@ -14,7 +14,7 @@ namespace maco::frontend::huggingface {
 namespace {
 
 constexpr int kMostDepth = 200;                // of parentheses and the like
-constexpr size_t kMostText = size_t{1} << 16;  // of a text that is put together
+constexpr size_t kMostText = size_t{1} << 16;  // of a joined text
 
 bool begins_name(char c) { return std::isalpha(static_cast<unsigned char>(c)) || c == '_'; }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -58,7 +58,7 @@ class Parser {
     Value no = skipping(first, [&] { return choice(); });
     return first ? yes : no;
   }
-  // Evaluates nothing while `skip`: what isn't needed may be wrong.
+  // Parses without evaluating if `skip`: an unneeded part may have a wrong value.
   template <typename F>
   Value skipping(bool skip, F parse) {
     const bool before = live_;
@@ -72,7 +72,7 @@ class Parser {
   [[noreturn]] void fail_at(std::string message, size_t from, size_t length) {
     throw Wrong{std::move(message), from, std::max<size_t>(length, 1)};
   }
-  // A value that doesn't suit, made by what stands from `from` to `end`, or here.
+  // Fails because the value of the text from `from` to `end` (or to here) has the wrong type.
   [[noreturn]] void unsuited(const Value& v, size_t from, const char* wanted, size_t end = 0) {
     std::string_view source = text_.substr(from, (end > 0 ? end : at_) - from);
     while (!source.empty() && source.back() == ' ') source.remove_suffix(1);
@@ -87,7 +87,7 @@ class Parser {
     at_ += symbol.size();
     return true;
   }
-  // '?' and ':' alone: "??" is an operator of its own.
+  // Takes a single '?' or ':': "??" is another operator.
   bool takes(char symbol) {
     if (peek() != symbol || (symbol == '?' && at("??"))) return false;
     ++at_;
@@ -180,7 +180,7 @@ class Parser {
       if (live_) a = arithmetic(op, a, b, {from, left_end, right});
     }
   }
-  // Where the operands of an operator stand.
+  // The places of an operator's operands.
   struct Places {
     size_t from = 0, left_end = 0, right = 0;
   };
@@ -224,7 +224,7 @@ class Parser {
     }
     return postfix();
   }
-  // Of '!' or '-'.
+  // The operand of '!' or '-'.
   Value operand() {
     if (++depth_ > kMostDepth) fail("the expression is nested too deeply");
     Value v = unary();
@@ -239,7 +239,7 @@ class Parser {
         ++at_;
         const std::string member = name();
         if (!live_) continue;
-        if (v.is_null()) continue;  // what isn't there has no members either
+        if (v.is_null()) continue;  // a missing object has no members either
         if (!v.is_object()) unsuited(v, from, "an object");
         v = v.contains(member) ? Value(v[member]) : Value();
       } else if (at_ < text_.size() && text_[at_] == '[') {

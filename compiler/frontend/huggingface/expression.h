@@ -14,16 +14,16 @@ namespace maco::frontend::huggingface {
 
 using Value = nlohmann::json;
 
-/// What is wrong with an expression, and where in its text.
+/// An error in an expression, and its place in the text.
 struct Wrong {
   std::string message;
   size_t at = 0, length = 1;
 };
 
-/// Gets the values of its arguments; throws a Wrong, whose place doesn't count, if they don't suit.
+/// A function of an expression. Throws a Wrong if the arguments don't suit; its place isn't used.
 using Function = std::function<Value(const std::vector<Value>& arguments)>;
 
-/// The names that an expression may use, those of the blocks around it included.
+/// The names that an expression may use, including those of the blocks around it.
 class Scope {
  public:
   explicit Scope(const Scope* outer = nullptr) : outer_(outer) {}
@@ -40,21 +40,21 @@ class Scope {
   std::map<std::string, Function> functions_;
 };
 
-/// The value of the expression at the beginning of `text`, of which `end` becomes the end. Throws a
-/// Wrong. From weak to strong: `a ? b : c`, `??` (the right side where the left is null), `||`,
-/// `&&`, comparisons, `+ -`, `* / // %`, `! -`, `a.b` (null where an object has no such member),
-/// `a[i]`, `f(...)`. `/` of integers is one if it is whole; `//` and `%` floor. `+` also joins
-/// texts. `&&`, `||`, `??` and `?` evaluate what they need.
+/// Evaluates the expression at the beginning of `text`, and sets `end` to its end. Throws a Wrong.
+/// Operators from weak to strong: `a ? b : c`, `??` (the right side if the left is null), `||`,
+/// `&&`, comparisons, `+ -`, `* / // %`, `! -`, `a.b` (null if an object has no such member),
+/// `a[i]`, `f(...)`. `/` of integers gives an integer if it is whole; `//` and `%` floor. `+` also
+/// joins texts. `&&`, `||`, `??` and `?` evaluate only what they need.
 Value evaluate_prefix(std::string_view text, const Scope& scope, size_t& end);
-/// The same of the whole of `text`.
+/// Evaluates the whole of `text`.
 Value evaluate(std::string_view text, const Scope& scope);
 
 /// Whether a condition holds: not null, false, 0, "" or an empty list.
 bool holds(const Value& value);
-/// As a graph has it: 5e-06, 4096, true, and a text without quotes.
+/// The value as a graph has it: 5e-06, 4096, true, and a text without quotes.
 std::string as_text(const Value& value);
 
-/// The argument as a number; throws a Wrong that calls it `what`.
+/// The argument as a number. Throws a Wrong that names it `what`.
 int64_t integer(const Value& value, std::string_view what);
 double number(const Value& value, std::string_view what);
 

@@ -28,7 +28,7 @@ std::string base_name(std::string_view path) {
   return std::string(path.substr(path.rfind('/') + 1));
 }
 
-// The same value with integers that fit as int64_t; false if it is nested too deeply.
+// Converts integers that fit to int64_t. Returns false if the value is nested too deeply.
 bool normalise(Value& v, int depth) {
   if (depth > kMostDepth) return false;
   if (v.is_number_unsigned()) {
@@ -112,7 +112,7 @@ class Importer {
           method != nullptr && method->is_string() ? ", quant_method " + method->get<std::string>()
                                                    : ""));
     }
-    // Of models that also see or hear, what concerns texts.
+    // In models that also see or hear, take the part for texts.
     config_ = all;
     if (const Value* text = find(all, "text_config")) {
       if (!text->is_object()) return fail("config.json: 'text_config' is no object");
@@ -188,7 +188,7 @@ class Importer {
           find(config_, "dtype") != nullptr ? find(config_, "dtype") : find(config_, "torch_dtype");
       std::string name = named != nullptr && named->is_string() ? named->get<std::string>() : "";
       if (name.starts_with("torch.")) name = name.substr(6);
-      // Of a config that doesn't say it, that of the largest tensor.
+      // If the config doesn't name a dtype, take that of the largest tensor.
       if (name.empty()) {
         int64_t most = -1;
         for (const auto& [key, s] : checkpoint_.sources) {
@@ -221,7 +221,7 @@ class Importer {
     return kind == "decode" ? "1" : fmt::format("{}", verify_rows_);
   }
 
-  // What .arch files may use.
+  // The names that .arch files may use.
   void set_names() {
     base_.set("config", config_);
     base_.set("world", Value(options_.world));
@@ -271,7 +271,7 @@ class Importer {
     function("rounded", 1, 1,
              [this](const auto& a) { return Value(rounded(number(a[0], "the argument"))); });
   }
-  // To the model's dtype.
+  // The number rounded to the model's dtype.
   double rounded(double x) const {
     if (dtype_ == ir::DType::F32) return static_cast<double>(static_cast<float>(x));
     if (x == 0 || !std::isfinite(x)) return x;
@@ -281,8 +281,8 @@ class Importer {
     return std::ldexp(std::nearbyint(std::ldexp(m, bits)), exponent - bits);
   }
 
-  // The graph with what all architectures have in common: tokens and places, logits and the next
-  // token.
+  // The graph's text with what all architectures have in common: tokens and positions, logits and
+  // the next token.
   std::optional<std::string> graph_text(const std::string& kind, const Expanded& expanded) {
     const Value* vocabulary = expanded.names.value("vocabulary");
     if (vocabulary == nullptr || !vocabulary->is_object() || !vocabulary->contains("cut")) {
@@ -333,7 +333,7 @@ class Importer {
     s += fmt::format("  output next : i32[{}] = argmax(logits)\n}}\n", results);
     return check(kind, s) ? std::optional(s) : std::nullopt;
   }
-  // A graph that is wrong is a fault of its .arch file.
+  // Checks a graph; an error is a fault of its .arch file.
   bool check(const std::string& kind, const std::string& text) {
     const int before = diagnostics_.errors();
     const int32_t file =
@@ -349,7 +349,7 @@ class Importer {
                                                                              : name;
   }
 
-  // Ids that end a text, of both files.
+  // The ids that end a text, from both files.
   nlohmann::ordered_json ends() const {
     std::vector<int64_t> ids;
     const auto take = [&](const Value& v) {

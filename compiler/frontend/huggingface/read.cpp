@@ -34,7 +34,7 @@ std::string read_text(const fs::path& path, std::string& text) {
   return in.bad() || text.size() != size ? fmt::format("{}: can't be read", path.string()) : "";
 }
 
-// Names of files that an index may give: of the folder itself.
+// Whether a file name from an index stays within the folder.
 bool stays(const std::string& name) {
   return !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos &&
          name.find('\\') == std::string::npos && name.find('\0') == std::string::npos;
@@ -63,7 +63,7 @@ class Reader {
   }
 
  private:
-  // A checkpoint of one file, whatever that is called.
+  // The file of a checkpoint of one file, whatever its name.
   std::string only_file() {
     std::vector<std::string> names;
     bool pickled = false;
@@ -107,7 +107,8 @@ class Reader {
     return "";
   }
 
-  // All tensors of a file, which are those that the index puts there, if there is one.
+  // Adds all tensors of a file. If there is an index, they must be those that it assigns to the
+  // file.
   std::string take(const std::string& name, std::vector<std::string> expected) {
     ir::SafetensorsFile file;
     if (std::string wrong = file.open((folder_ / name).string()); !wrong.empty()) return wrong;

@@ -1,5 +1,5 @@
-// A folder of Hugging Face's, as far as an importer needs it: JSON, and the headers of its files of
-// tensors.
+// Reads a Hugging Face folder as far as an importer needs it: JSON, and the headers of its tensor
+// files.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace maco::frontend::huggingface {
 
-/// Reads config.json, generation_config.json if it is there, and the header of model.safetensors,
-/// or of each file that model.safetensors.index.json names. The message of what is wrong, or "".
+/// Reads config.json, generation_config.json if present, and the header of model.safetensors, or of
+/// each file that model.safetensors.index.json names. Returns "", or a message about what is wrong.
 std::string read_checkpoint(const std::string& folder, Checkpoint& checkpoint);
 
 }  // namespace maco::frontend::huggingface

@@ -106,7 +106,7 @@ class Rope {
         first_of({member(parameters_, "rope_type"), member(parameters_, "type"), Value("default")});
     if (!type.is_string()) throw Wrong{"the type of rotary embeddings is no text"};
     kind_ = type.get<std::string>();
-    // What Phi-3's first checkpoints call it.
+    // The name in Phi-3's first checkpoints.
     if (kind_ == "su" || (kind_ == "yarn" && parameters_.contains("short_factor")))
       kind_ = "longrope";
   }
@@ -115,7 +115,7 @@ class Rope {
     if (theta.is_null() && own_) {
       const Value other_spelling = member(config_, "rope_parameters");
       theta = first_of({member(config_, "rope_theta"), member(other_spelling, "rope_theta")});
-      // A config of transformers 5, in which it always stands.
+      // In a config of transformers 5 rope_theta is always present.
       if (theta.is_null() && !other_spelling.is_null())
         throw Wrong{"config.json has no rope_theta, neither of its own nor in rope_parameters"};
     }
@@ -125,7 +125,7 @@ class Rope {
   }
   std::string theta_text() const { return fmt::format(", theta = {}", as_text(theta_)); }
 
-  // Longest text that the model was first trained for.
+  // The longest text for which the model was first trained.
   Value original_positions() const {
     return first_of({member(config_, "original_max_position_embeddings"),
                      member(parameters_, "original_max_position_embeddings"),
@@ -153,7 +153,7 @@ class Rope {
     fill([&](int64_t i) { return 1 / power(i) / factor; });
   }
 
-  // It stretches by the length of the text at hand, which frequencies that are fixed can't.
+  // This kind stretches by the length of the current text, which fixed frequencies can't.
   void dynamic() {
     const double most = positions(member(config_, "max_position_embeddings"));
     if (static_cast<double>(max_seq_) > most)
@@ -220,7 +220,7 @@ class Rope {
 
   const Value& config_;
   int64_t max_seq_;
-  bool own_;  // as config says by itself
+  bool own_;  // whether config names the kind itself
   Value parameters_;
   std::string kind_;
   double theta_ = 0;

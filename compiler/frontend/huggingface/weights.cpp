@@ -23,7 +23,7 @@ Matrix matrix_of(const std::vector<int64_t>& shape) {
   for (size_t i = 1; i < shape.size(); ++i) m.columns *= shape[i];
   return m;
 }
-// Of a source, as its origin sees it.
+// The source as its origin sees it: transposed, if the origin says so.
 Matrix seen(const Source& source, const Origin& origin) {
   Matrix m = matrix_of(source.shape);
   if (origin.transpose) std::swap(m.rows, m.columns);
@@ -35,7 +35,7 @@ std::string shape_text(const std::vector<int64_t>& shape) {
 }
 std::string described(const Source& s) { return s.dtype + shape_text(s.shape); }
 
-// A name with `*` for any text.
+// Whether a name matches a pattern with `*` for any text.
 bool matches(std::string_view pattern, std::string_view name) {
   const size_t star = pattern.find('*');
   if (star == std::string_view::npos) return pattern == name;
@@ -105,7 +105,7 @@ bool WeightTable::check_source(const ParamOrigin& p, const Origin& o) {
   const int64_t rows = o.rows.is_null() ? (p.origins.size() == 1 ? wanted.rows : end - begin)
                                         : o.rows["whole"].get<int64_t>();
   const int64_t columns = o.columns.is_null() ? wanted.columns : o.columns["whole"].get<int64_t>();
-  // Not counting axes of a transposed or single-column source.
+  // Axes don't count for a transposed or single-column source.
   const bool axes = source.shape.size() == p.shape.size();
   if (rows != end - begin || columns != there.columns || !axes) {
     std::vector<int64_t> shape = p.shape;

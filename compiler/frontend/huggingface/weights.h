@@ -14,18 +14,19 @@
 
 namespace maco::frontend::huggingface {
 
-/// Collects where the params of a model's graphs come from, and accounts for every tensor of its
+/// Collects the sources of the params of a model's graphs, and accounts for every tensor of its
 /// checkpoint.
 class WeightTable {
  public:
   WeightTable(const Checkpoint& checkpoint, int64_t world, ir::Diagnostics& diagnostics)
       : checkpoint_(checkpoint), world_(world), diagnostics_(diagnostics) {}
 
-  /// A param; one of a name that is there already has to be the same. False, having reported, if
-  /// the checkpoint doesn't have it so.
+  /// Adds a param. A param of a known name has to be equal. Returns false, after reporting, if the
+  /// checkpoint doesn't have it in this form.
   bool add(const ParamOrigin& param);
-  /// False, having reported, if a tensor of the checkpoint, or a part of one, goes nowhere. Names
-  /// that match a pattern needn't. `architecture`: what messages call its file.
+  /// Returns false, after reporting, if a tensor of the checkpoint, or a part of one, is used
+  /// nowhere. Names that match a pattern needn't be used. `architecture`: its file's name in
+  /// messages.
   bool account(const std::vector<std::string>& ignored, const std::string& architecture);
   /// The members `files`, `sources` and `params`.
   void write(nlohmann::ordered_json& weights) const;
@@ -42,10 +43,10 @@ class WeightTable {
   std::vector<std::string> order_;
   std::map<std::string, nlohmann::ordered_json> params_;
   std::set<std::string> used_;
-  /// The rows that origins take of a source, where they don't take all.
+  /// The rows that origins take of a source, if they don't take all.
   std::map<std::string, std::set<std::pair<int64_t, int64_t>>> ranges_;
   struct Ranged {
-    int64_t rows = 0;  // of all of it, as its origin sees it
+    int64_t rows = 0;  // of the whole source, as its origin sees it
     ir::Loc loc;
   };
   std::map<std::string, Ranged> ranged_;

@@ -41,7 +41,7 @@ ir::Registry<Algorithm>& table() {
   return algorithms;
 }
 
-// Null: a collective of the graph's.
+// The op's algorithm; null if it is a collective that the graph defines.
 const Algorithm* algorithm_of(const ir::Graph& graph, const ir::Op& op) {
   if (is_handed_over(graph, op)) return table().find(op.kind + " nccl");
   std::string word = attr_word(op, "algorithm", "");

@@ -12,40 +12,41 @@ namespace maco::ops {
 
 struct Algorithm {
   std::string op;    // "allreduce"
-  std::string word;  // of the attribute `algorithm`; "" where there is but one
-  /// Makes the op's tasks, and promises what they deliver together (TileContext::promise).
+  std::string word;  // the attribute `algorithm`; "" if the op has only one
+  /// Makes the op's tasks, and declares what they deliver together (TileContext::promise).
   void (*tile)(TileContext&) = nullptr;
-  /// How a tensor of `bytes` on each of `world` ranks travels: `auto` compares what that costs.
-  /// Null: only by name.
+  /// The route of a tensor of `bytes` on each of `world` ranks; `auto` compares the routes' costs.
+  /// Null: only users choose the algorithm, by name.
   cost::Route (*route)(double bytes, int64_t world) = nullptr;
-  /// As OpDef::choose. Null: its tile rule cuts in one way only.
+  /// As OpDef::choose. Null: the tile rule has only one cut.
   Cut (*choose)(const TileContext&) = nullptr;
-  /// Whether an op's result has the bits that the reference means: sums in rank order, rounded
-  /// once. `auto` takes it for no other. Null: always.
+  /// Whether the op's result has the reference's bits: sums in rank order, rounded once. `auto`
+  /// takes the algorithm for no other op. Null: always.
   bool (*exact)(const ir::Graph&, const ir::Op&) = nullptr;
 };
 
-/// Those of one op, in the order of the docs, then the registered ones; `auto` takes the first of
-/// those that are equally fast.
+/// The algorithms of one op in the order of the docs, then the registered ones. Of equally fast
+/// ones `auto` takes the first.
 std::vector<Algorithm> algorithms_of(std::string_view op);
-/// The words of those, without the one that has none.
+/// The words of these algorithms, without the one that has no word.
 std::vector<std::string> algorithm_words(std::string_view op);
-/// Whether `auto` has some to choose from.
+/// Whether `auto` has algorithms to choose from.
 bool has_algorithms(std::string_view op);
-/// Whether the op leaves the kernel: by its algorithm, or where that is open the graph's backend.
+/// Whether the op is handed over to a library, by its algorithm or, where that is open, by the
+/// graph's backend.
 bool is_handed_over(const ir::Graph& graph, const ir::Op& op);
-/// Whether `algorithm` of such an op may name a collective that the graph defines.
+/// Whether `algorithm` of ops of this kind may name a collective that the graph defines.
 bool takes_user_algorithms(std::string_view op);
 /// Why a user's collective can't have this name, or "".
 std::string taken_algorithm_word(std::string_view word);
 
-/// Tiles an op, and chooses its cut, by the algorithm that it names.
+/// Tiles an op by the algorithm that it names, and chooses its cut.
 void tile_by_algorithm(TileContext& context);
 Cut choose_by_algorithm(const TileContext& context);
 
 /// Makes an algorithm known to the whole process, from any thread, before the first graph that
-/// names it is parsed; with a cost, `auto` may choose it. Returns "", or why it can't be had: an op
-/// that has but one way, a word that is taken, no tile rule.
+/// names it is parsed. If it has a route, `auto` may choose it. Returns "", or why it can't be
+/// registered: the op has no choice of algorithms, its word is taken, or it has no tile rule.
 [[nodiscard]] std::string register_algorithm(Algorithm algorithm);
 
 // One file each.
@@ -63,7 +64,7 @@ Algorithm ring_shift();
 Algorithm send();
 Algorithm recv();
 Algorithm barrier();
-// nccl.cpp: handed over to a library outside of the kernel.
+// nccl.cpp: collectives that are handed over to a library outside of the kernel.
 Algorithm allreduce_nccl();
 Algorithm allgather_nccl();
 Algorithm reduce_scatter_nccl();

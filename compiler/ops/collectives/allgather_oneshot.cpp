@@ -1,4 +1,4 @@
-// allgather, one-shot: every rank puts its block into slots of all others, which take each from
+// allgather, one-shot: every rank puts its block into slots of all others, which take it from
 // there.
 #include <fmt/format.h>
 

@@ -1,9 +1,9 @@
-// allgather, ring: every rank passes on the block that it got before, until all have been
+// allgather, ring: every rank passes on the block that it received last, until all blocks have been
 // everywhere.
 //
-// A tile lies in a slot until its rank has taken it and passed it on. Two blocks' slots are enough:
-// what came two hops ago has been read, or its place is waited for. Packets, which are small, have
-// a place each, since those of one launch look alike.
+// A tile stays in a slot until its rank has taken it and passed it on. Slots for two blocks are
+// enough: what came two hops ago has been read, or the writer waits for its place. Packets are
+// small and have a place each, since the packets of one launch can't be told apart.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -29,8 +29,8 @@ void tile(TileContext& c) {
   if (world == 1) return ring.copy_own(x, y, false, true);
   const int64_t tiles = ring.tiles();
 
-  // Tile t of the block of rank + 1 + i has index i * tiles + t: h hops bring the block of
-  // rank - h.
+  // Tile t of the block of rank + 1 + i has index i * tiles + t. h hops bring the block of rank -
+  // h.
   functions::Exchange base = ring.base();
   base.mode = functions::PeerMode::Each;
   base.blocked = true;
@@ -53,7 +53,8 @@ void tile(TileContext& c) {
   const Exchanger::Call last = call(false, false, tiles);
 
   const RankRef next = RankRef::shift(1), before = RankRef::shift(static_cast<int32_t>(hops));
-  // By hop and tile: it has arrived by that hop; it has been read there.
+  // For each hop and tile: the event that it has arrived by that hop, and that it has been read
+  // there.
   std::vector<ir::EventId> arrived(static_cast<size_t>(hops * tiles)), read = arrived;
   const auto at = [&](int64_t hop, int64_t t) {
     return static_cast<size_t>((hop - 1) * tiles + t);
@@ -63,20 +64,20 @@ void tile(TileContext& c) {
     const ir::TaskId task = ring.task(what, (hops - hop) * tiles + t);
     if (hop > 0) {
       c.wait(task, arrived[at(hop, t)], before);
-      // Another comes to its place.
+      // Another tile will take its place.
       if (hop + base.places <= hops) {
         read[at(hop, t)] = c.event(fmt::format("read.{}.{}", hop, t), ir::EventKind::Peer);
         c.signal(task, read[at(hop, t)], before);
       }
     }
     if (hop == hops) return;
-    const int64_t place_of = hop + 1 - base.places;  // the hop that had the place before
+    const int64_t place_of = hop + 1 - base.places;  // the hop that used the place before
     if (place_of > 0) c.wait(task, read[at(place_of, t)], next);
     auto& event = arrived[at(hop + 1, t)];
     event = ring.arrival(fmt::format("arrived.{}.{}", hop + 1, t), base.packets);
     c.signal(task, event, next);
   };
-  // The tiles of a hop follow each other; those of the next hop come so many tiles later.
+  // The tiles of a hop follow each other; a tile's next hop comes `ahead` tiles later.
   const int64_t ahead = std::min(tiles, tiles_ahead(c));
   for (int64_t i = 0; i < tiles + hops * ahead; ++i)
     for (int64_t hop = 0; hop <= hops; ++hop)

@@ -10,7 +10,7 @@ namespace maco::ops {
 
 namespace {
 
-// What becomes of a sum before it is rounded and stored, if the op says so.
+// The computation that follows a sum before it is rounded and stored, if the op has one.
 std::optional<ir::BodyParam> epilogue_of_sum(const TileContext& c) {
   std::string error;
   const auto body = ir::parse_body(c.word("epilogue", ""), error);

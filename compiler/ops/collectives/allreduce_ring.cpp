@@ -1,4 +1,5 @@
-// allreduce, ring: the sum of each tile goes round from rank 0 to the last, the result once more.
+// allreduce, ring: the sum of each tile goes round from rank 0 to the last rank, then the result
+// goes round.
 #include "compiler/ops/collectives/algorithms.h"
 #include "compiler/ops/collectives/ring_sums.h"
 
@@ -14,7 +15,7 @@ void tile(TileContext& c) {
   ring_sums(c, x, boxes_of(c, x, x.rows), false);
 }
 
-// Between two ranks the sum takes one link and the result the other.
+// Between two ranks the sum takes one direction of the link and the result the other.
 cost::Route route(double bytes, int64_t world) {
   return {2 * static_cast<double>(world - 1), world > 2 ? 2 * bytes : bytes};
 }

@@ -1,6 +1,6 @@
 // allreduce, two-shot: tile t belongs to rank t modulo world, which reduces it and sends the result
-// to everybody. Two hops; each link carries two world-th parts of the tensor. A product that sends
-// the parts itself may do what the owner does as well, of blocks of rows.
+// to all. Two hops; each link carries two world-th parts of the tensor. A matmul that pushes the
+// parts may also do the owner's work, on blocks of rows.
 #include <fmt/format.h>
 
 #include "compiler/ops/collectives/algorithms.h"
@@ -15,7 +15,7 @@ using ir::RankRef;
 
 Cut choose(const TileContext& c) { return choose_exchange(c, c.in(0), c.in(0).rows, 1, c.world()); }
 
-// Of a product that adds up: ranks own blocks of rows, and what they add travels to all in place.
+// For a matmul that adds up: ranks own blocks of rows, and the sums travel to all ranks in place.
 void tile_added(TileContext& c) {
   const Mat x = c.in(0), y = c.out(0);
   const Pushed sent = pushed(c);
@@ -50,10 +50,10 @@ void tile(TileContext& c) {
   from_owner.mode = functions::PeerMode::Owner;
   from_owner.source_rows = false;
   from_owner.x = y.dtype;
-  // The sum travels in packets only if its elements fill them as those of x do.
+  // The sum travels in packets only if its elements fill packets as x's do.
   from_owner.packets = to_owner.packets && ir::size_of(x.dtype) == ir::size_of(y.dtype);
   to_owner.forward_packets = from_owner.packets;
-  // Of a product that puts them itself, the parts are on their way.
+  // If the matmul pushes the parts, they are on their way already.
   std::optional<Pushed> sent;
   if (is_pushed(c.op())) sent = pushed(c);
   const ir::BufferId parts = sent ? sent->slots : x_to_y.slots("parts", to_owner, x.dtype);

@@ -1,4 +1,4 @@
-// alltoall: block p of every rank goes to a slot of rank p, which takes it from there.
+// alltoall: every rank puts its block p into a slot of rank p, which takes it from there.
 #include "compiler/ops/collectives/algorithms.h"
 #include "compiler/ops/collectives/scatter.h"
 

@@ -1,5 +1,5 @@
-// barrier: two tasks; one tells the others, one hears from them. What stands before and after is
-// the tile pass's (Task::after).
+// barrier: two tasks. One tells the other ranks, one waits to be told by them. The tile pass
+// handles what comes before and after (Task::after).
 #include "compiler/ops/collectives/algorithms.h"
 
 namespace maco::ops {

@@ -1,5 +1,5 @@
 // broadcast, one-shot: the root puts its tensor into slots of all others, and copies it to its own
-// result. One hop; the root's links carry the tensor for each of them.
+// result. One hop; the root's links carry the tensor once for each other rank.
 #include "compiler/ops/collectives/algorithms.h"
 #include "compiler/ops/collectives/one_way.h"
 

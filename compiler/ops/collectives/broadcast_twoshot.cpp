@@ -1,6 +1,6 @@
-// broadcast, two-shot: tiles go to the other ranks in turn, each to one, which sends it on to all
-// others. Two hops; the root sends the tensor once, and each of the others sends as much on. The
-// root takes its result from what comes back.
+// broadcast, two-shot: tiles go to the other ranks in turn, each tile to one rank, which sends it
+// on to all others. Two hops: the root sends the tensor once, and each other rank sends as much on.
+// The root takes its result from what comes back.
 #include <fmt/format.h>
 
 #include "compiler/ops/collectives/algorithms.h"
@@ -30,7 +30,7 @@ void tile(TileContext& c) {
   functions::Exchange from_owner = x_to_y.base();
   from_owner.source_rows = false;
   from_owner.x = from_owner.sent = y.dtype;
-  // What is sent on travels in packets only if its elements fill them as those of x do.
+  // What is sent on travels in packets only if its elements fill packets as x's do.
   from_owner.packets = to_owner.packets && ir::size_of(x.dtype) == ir::size_of(y.dtype);
   c.room_for(4 * tiles);
   const Channel parts = make_channel(c, x_to_y, to_owner, x.dtype, "part");
@@ -39,7 +39,7 @@ void tile(TileContext& c) {
   to_owner.peer = root;
   const auto keep = x_to_y.call("take", to_owner, {parts.slots, y.buffer});
   const auto send_on = x_to_y.call("put", from_owner, {y.buffer, wholes.slots});
-  // To and from each owner, in the order of their first tiles.
+  // The calls to and from each owner, in the order of their first tiles.
   std::vector<Exchanger::Call> give, take;
   from_owner.mode = functions::PeerMode::Fixed;
   for (int64_t t = 0; t < std::min(others, tiles); ++t) {
@@ -68,9 +68,9 @@ void tile(TileContext& c) {
       });
 }
 
-// The links of the root, and of each other rank what it sends on. A tile takes two tasks more than
-// one-shot, which cost as much as kMore hops: over four GPUs both take as long at some 3 MB
-// (docs/benchmarks/communication.md).
+// The route covers the root's links, and what each other rank sends on. A tile takes two tasks more
+// than with one-shot, which cost as much as kMore hops: on four GPUs both algorithms take as long
+// at some 3 MB (docs/benchmarks/communication.md).
 cost::Route route(double bytes, int64_t) {
   constexpr double kMore = 12;
   return {2 + kMore, bytes};

@@ -25,7 +25,7 @@ std::string ranks_text(uint64_t ranks) {
   return (std::popcount(ranks) == 1 ? "rank " : "ranks ") + text;
 }
 
-/// The values that memory holds, and the steps by which they get there.
+/// The values in memory, and the steps that bring them there.
 class Values {
  public:
   Values(const ChunkShape& shape, bool same_bits, ir::Diagnostics& d)
@@ -45,7 +45,8 @@ class Values {
   uint32_t at(ChunkCell c) const { return memory_[place(c)]; }
   void set(ChunkCell c, uint32_t value) { memory_[place(c)] = value; }
 
-  /// What the action makes of these, which it found in its sources; nothing if that is wrong.
+  /// The value that the action makes of `found`, the values in its sources; nothing if the action
+  /// is wrong.
   std::optional<uint32_t> make(const ChunkAction& x, const std::vector<uint32_t>& found) {
     if (x.kind == ChunkAction::Kind::Reduce && !shape_.reduces()) {
       d_.error(x.op->loc, fmt::format("'{}' reduces nothing", shape_.op));
@@ -83,9 +84,9 @@ class Values {
     return made;
   }
 
-  /// The action's result comes where it says.
+  /// Stores the action's result in its destinations.
   void write(const ChunkAction& x, const std::vector<uint32_t>& found, uint32_t made) {
-    // What isn't made here comes from where it was read.
+    // A value that isn't made here comes from where it was read.
     const int source = found.size() > 1 ? x.rank : x.from[0].rank;
     for (const ChunkCell& to : x.to) {
       bring(made, source, to.rank);
@@ -93,14 +94,14 @@ class Values {
     }
   }
 
-  /// Everybody has what the collective promises, in the same bits; reports if not.
+  /// Checks that all ranks have what the collective promises, in the same bits; reports if not.
   bool finish(const ir::UserAlgorithm& algorithm) {
     for (int r = 0; r < shape_.world; ++r)
       for (int64_t c = 0; c < shape_.out_chunks; ++c)
         if (!finish(algorithm, r, c)) return false;
     return true;
   }
-  /// Of what finish() refused: whether everybody has it, if in other bits.
+  /// After finish() has failed: whether all ranks have the right value, though in different bits.
   bool complete() const { return complete_; }
   ChunkFlow take() { return std::move(flow_); }
 
@@ -169,7 +170,7 @@ class Values {
   std::vector<uint32_t> memory_;  // by place: a value
   std::vector<uint64_t> has_;     // by value: the ranks that have it
   std::vector<int> maker_;
-  std::vector<uint64_t> trees_;  // in which order its parts are reduced
+  std::vector<uint64_t> trees_;  // the order in which the value's parts are reduced
   std::vector<uint32_t> first_;  // by chunk: what rank 0 holds
   std::unordered_map<uint64_t, size_t> steps_;
 };
@@ -178,7 +179,7 @@ std::string place_text(const ChunkShape& shape, ChunkCell c) {
   return fmt::format("{} of rank {}", shape.name(c.rank, c.cell), c.rank);
 }
 
-/// Statements one after the other, on all ranks together.
+/// Runs statements one after the other, on all ranks together.
 class InTurn {
  public:
   InTurn(const ChunkProgram& program, Values& values, ir::Diagnostics& d)
@@ -193,7 +194,7 @@ class InTurn {
     }
     return true;
   }
-  /// The run up to action `end`, as a witness has it: each rank has one block.
+  /// The run up to action `end`, for a witness; each rank has one block.
   std::vector<ChunkFault::At> run_to(size_t end) const {
     std::vector<ChunkFault::At> run;
     std::vector<int64_t> done(static_cast<size_t>(p_.shape.world), 0);
@@ -253,10 +254,11 @@ class InTurn {
   ir::Diagnostics& d_;
 };
 
-/// Statements ordered by their author: thread blocks run until each waits for what isn't there.
-/// Clocks follow what is known to have happened: `seen` what its writes are visible of, `past` of
-/// which only that it is over, as relaxed signals and packets tell. That either is the same in
-/// every run follows from how synchronisation is named: one block signals, and one waits for it.
+/// Runs statements that their author ordered: each thread block runs until it waits for what isn't
+/// there. Clocks track what is known to have happened. `seen` counts statements whose writes are
+/// visible. `past` counts statements that are only known to be over, as relaxed signals and packets
+/// tell. Both are the same in every run, because of the way in which synchronisation is named: one
+/// block signals, and one block waits for it.
 class ByAuthor {
  public:
   ByAuthor(const ChunkProgram& program, const ir::UserAlgorithm& algorithm, Values& values,
@@ -284,7 +286,7 @@ class ByAuthor {
   std::vector<ChunkFault::At> whole_run() const { return run_of(clock_of_all()); }
 
  private:
-  using Clock = std::vector<uint32_t>;  // by thread: how many of its statements
+  using Clock = std::vector<uint32_t>;  // by thread: how many of its statements have been done
   struct Thread {
     int rank = 0;
     int64_t block = 0;
@@ -292,12 +294,12 @@ class ByAuthor {
     size_t next = 0;
     Clock seen, past;
   };
-  // Of one rank to another, by tag and unit; or a rank's semaphore.
+  // Signals from one rank to another, by tag and unit; or a rank's semaphore.
   struct Channel {
     std::vector<std::unique_ptr<std::pair<Clock, Clock>>> signals;  // seen (empty: relaxed), past
-    std::map<uint32_t, std::vector<uint32_t>> by;  // of a thread: which of these are its own
+    std::map<uint32_t, std::vector<uint32_t>> by;  // by thread: which of these are its own
     int64_t waits = 0;
-    int64_t first = 0;  // of a semaphore: its first value
+    int64_t first = 0;  // a semaphore's first value
     int64_t all_signals = 0, all_waits = 0;
     uint32_t waiter = kNothing, signaller = kNothing;
     std::map<uint32_t, int64_t> signals_of;  // by thread: all that it makes
@@ -314,7 +316,7 @@ class ByAuthor {
     Access write;
     std::vector<Access> reads;
     bool packets = false;
-    std::unique_ptr<Clock> sent;  // packets: what its sender's past was
+    std::unique_ptr<Clock> sent;  // packets: the past of their sender
   };
 
   bool make_threads() {
@@ -377,7 +379,7 @@ class ByAuthor {
                        x.unit ? fmt::format(" and unit {}", x.unit) : "");
   }
 
-  // Who signals and who waits, and how often.
+  // Counts who signals and who waits, and how often.
   bool check_ends() {
     using enum ChunkAction::Kind;
     for (uint32_t t = 0; t < threads_.size(); ++t) {
@@ -410,7 +412,7 @@ class ByAuthor {
             c.first = p_.semaphores[static_cast<size_t>(x.semaphore)];
       }
     }
-    // Who names the blocks of a barrier has to name all that come.
+    // A statement that names a barrier's blocks has to name all blocks that meet.
     std::map<int, size_t> of_rank;
     for (const Thread& t : threads_) ++of_rank[t.rank];
     for (auto& [key, meeting] : meetings_) {
@@ -512,8 +514,8 @@ class ByAuthor {
     return true;
   }
 
-  // What the n-th wait knows: the n-th signal; of several that release a semaphore, those without
-  // which there would not be enough.
+  // Adds what the n-th wait learns: the n-th signal. If several blocks release a semaphore, it
+  // learns of those releases without which there would be too few.
   void hear(const ChunkAction& x, Thread& me) {
     Channel& c = channels_[key_of(x)];
     const int64_t n = ++c.waits;
@@ -524,13 +526,14 @@ class ByAuthor {
     };
     if (x.kind == ChunkAction::Kind::Wait) {
       join_one(n - 1);
-      c.signals[static_cast<size_t>(n - 1)]->first = {};  // nobody else asks
+      c.signals[static_cast<size_t>(n - 1)]->first = {};  // nobody reads it again
       c.signals[static_cast<size_t>(n - 1)]->second = {};
       return;
     }
     const int64_t need = n - c.first;
     for (const auto& [thread, all] : c.signals_of) {
-      // Those of others that may come before, which only what is behind this acquire can't.
+      // Other threads' releases that may come before this acquire; only releases that come behind
+      // it can't.
       const int64_t sure = need - (before_next(x, c, me) - own_before_next(x, thread, all, me));
       const std::vector<uint32_t>& by = c.by[thread];
       if (sure > 0 && sure <= static_cast<int64_t>(by.size()))
@@ -545,7 +548,7 @@ class ByAuthor {
     const auto found = channel->second.find(thread);
     if (found == channel->second.end()) return all;
     const std::vector<uint32_t>& past = found->second;
-    // They come one after the other, and so do the statements that they come behind.
+    // A thread's releases come in order, and so do the statements behind which they come.
     const auto behind = std::upper_bound(past.begin(), past.end(), static_cast<uint32_t>(me.next));
     return behind == past.end() ? all : behind - past.begin();
   }
@@ -554,8 +557,8 @@ class ByAuthor {
     for (const auto& [thread, all] : c.signals_of) sum += own_before_next(x, thread, all, me);
     return sum;
   }
-  // Where several blocks release a semaphore: which statements of the block that acquires it each
-  // release comes behind. What is known of that at first gives more the second time.
+  // Where several blocks release a semaphore, finds behind which statements of the acquiring block
+  // each release comes. The second pass uses what the first has found, and finds more.
   void time_releases() {
     const bool several = std::any_of(channels_.begin(), channels_.end(),
                                      [](const auto& c) { return c.second.signals_of.size() > 1; });
@@ -596,8 +599,10 @@ class ByAuthor {
     for (const ChunkCell& c : x.to) {
       Cell& cell = cells_[values_.place(c)];
       if (cell.packets && !x.packets) {
-        d_.error(x.op->loc, fmt::format("rank {} writes {}, which comes in packets, without them",
-                                        x.rank, place_text(p_.shape, c)));
+        d_.error(
+            x.op->loc,
+            fmt::format("rank {} writes {} without packets, but other writes to it use packets",
+                        x.rank, place_text(p_.shape, c)));
         return false;
       }
       if (cell.packets && cell.write.thread != kNothing) {
@@ -617,7 +622,7 @@ class ByAuthor {
     values_.write(x, found, *made);
     return true;
   }
-  // The same without a look at chunks, but for packets, which are waited for.
+  // The same without looking at chunks, except for packets, for which blocks wait.
   bool time(uint32_t t, const ChunkAction& x) {
     for (const ChunkCell& c : x.from)
       if (const Cell& cell = cells_[values_.place(c)]; cell.packets && cell.write.thread != t)
@@ -638,7 +643,7 @@ class ByAuthor {
     for (const Thread& t : threads_) all.push_back(static_cast<uint32_t>(t.next));
     return all;
   }
-  // What was done, without what isn't before `clock`.
+  // The statements that were done, without those that aren't before `clock`.
   std::vector<ChunkFault::At> run_of(const Clock& clock) const {
     std::vector<ChunkFault::At> run;
     std::vector<uint32_t> count(threads_.size(), 0);
@@ -648,7 +653,7 @@ class ByAuthor {
     }
     return run;
   }
-  // All that has to come before a statement that was done.
+  // All statements that have to come before a statement that was done.
   Clock past_of(uint32_t thread, uint32_t time) const {
     ir::Diagnostics unheard;
     Values values(p_.shape, false, unheard);
@@ -725,7 +730,7 @@ class ByAuthor {
     return false;
   }
 
-  // What others write to a rank's output is there when the rank ends.
+  // Checks that what others write to a rank's output is there when the rank ends.
   bool ends_in_time() {
     for (int r = 0; r < p_.shape.world; ++r) {
       Clock seen(threads_.size(), 0), past = seen;
@@ -753,7 +758,7 @@ class ByAuthor {
     return true;
   }
 
-  // The next launch finds semaphores as this one did.
+  // Checks that the next launch finds semaphores as this one did.
   bool leaves_nothing() {
     using enum ChunkAction::Kind;
     for (const ChunkAction& x : p_.actions) {
@@ -785,21 +790,21 @@ class ByAuthor {
   std::vector<Cell> cells_;
   std::vector<uint32_t> done_;  // threads, statement by statement
   std::optional<ChunkFault> fault_;
-  // By semaphore and block that releases it: how many statements of the block that acquires it come
-  // before each release.
+  // For each semaphore and each block that releases it: how many statements of the acquiring block
+  // come before each release.
   using Releases = std::map<Key, std::map<uint32_t, std::vector<uint32_t>>>;
   Releases known_, timed_;
   bool timing_ = false, timed_before_ = false;
-  Access stop_at_;  // of past_of
+  Access stop_at_;  // where past_of stops
   Clock stopped_;
 };
 
-// What comes to no output is neither sent nor made.
+// Leaves out values that reach no output: they are neither sent nor made.
 void leave_out_unused(ChunkFlow& flow) {
   const auto key = [](int rank, uint32_t value) {
     return (uint64_t{value} << 8) + static_cast<uint64_t>(rank);
   };
-  std::unordered_set<uint64_t> read;  // by rank and value, by steps that stay
+  std::unordered_set<uint64_t> read;  // by rank and value: read by steps that stay
   std::vector<ChunkStep> kept;
   for (size_t i = flow.steps.size(); i-- > 0;) {
     ChunkStep& s = flow.steps[i];
@@ -822,7 +827,7 @@ std::optional<ChunkFlow> chunk_flow(const ir::Graph& graph, const ir::Op& op,
                                     std::optional<ChunkFault>* fault) {
   const auto program = chunk_program(graph, op, algorithm, diagnostics);
   if (!program) return std::nullopt;
-  // Of the largest, too: which zero or NaN it is depends on the order.
+  // The order also matters for the largest: it decides which zero or NaN is the result.
   Values values(program->shape, ir::is_float(graph[op.in[0]].dtype), diagnostics);
   std::vector<ChunkFault::At> run;
   if (program->ordered) {

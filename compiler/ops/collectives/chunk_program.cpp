@@ -19,7 +19,7 @@ int64_t ChunkShape::memory() const {
   const int64_t most = std::max(chunks, out_chunks);
   return (in_place ? most : chunks + out_chunks) + scratch;
 }
-// In place, the smaller of the two is the rank's own block of the larger.
+// In place, the smaller of the two tensors is the rank's own block of the larger one.
 int64_t ChunkShape::input_cell(int rank, int64_t chunk) const {
   return in_place && op == "allgather" ? rank * parts + chunk : chunk;
 }
@@ -86,7 +86,7 @@ class Reader {
                         })
         .value;
   }
-  // Reports numbers that aren't in [lo, hi], and gives lo for them.
+  // Evaluates a number. Reports one that isn't in [lo, hi], and returns lo for it.
   int64_t number(const Expr& e, int rank, ir::Loc loc, const std::string& what, int64_t lo,
                  int64_t hi) {
     const auto n = value(e, rank);
@@ -169,7 +169,8 @@ class Reader {
     int rank = 0;
     std::vector<int64_t> cells;
   };
-  // Nothing: an expression of one rank.
+  // Whether `e` means all ranks (true) or all others (false); nothing if it is an expression for
+  // one rank.
   static std::optional<bool> means_all(const Expr& e) {
     if (e == Expr::var(ir::kAllRanks)) return true;
     if (e == Expr::var(ir::kOtherRanks)) return false;
@@ -185,7 +186,7 @@ class Reader {
     return ranks;
   }
 
-  // False, having reported, if there is no such chunk.
+  // Returns false, after reporting, if there is no such chunk.
   bool add_cells(const ChunkRange& range, int rank, std::vector<Cells>& list) {
     const int before = d_.errors();
     const std::vector<int> ranks =
@@ -245,7 +246,7 @@ class Reader {
       for (const ChunkRange& range : *ranges) {
         if (!add_cells(range, rank, *list)) return !too_many_;  // reported
       }
-    if (to.empty()) return true;  // there are no others
+    if (to.empty()) return true;  // there are no other ranks
     if (from.empty() || (from.size() > 1 && op.kind != "reduce")) {
       d_.error(op.loc, fmt::format("'{}' reads chunks of {} ranks on rank {}, not of one", op.kind,
                                    from.size(), rank));
@@ -272,7 +273,7 @@ class Reader {
     return true;
   }
 
-  // Whether a chunk that one piece reads is one that another writes: then their order would count.
+  // Whether one piece reads a chunk that another piece writes: then their order would count.
   bool overlaps(const ChunkOp& op, int rank, const std::vector<Cells>& from,
                 const std::vector<Cells>& to) {
     std::map<std::pair<int, int64_t>, size_t> written;  // by rank and cell: the piece
@@ -336,7 +337,7 @@ class Reader {
   const ir::UserAlgorithm& a_;
   ir::Diagnostics& d_;
   ChunkProgram p_;
-  int64_t named_ = 0;  // chunks, so far
+  int64_t named_ = 0;  // how many chunks so far
   bool too_many_ = false;
 };
 

@@ -1,4 +1,4 @@
-// The statements of a user's algorithm as each rank and thread block does them, with numbers in
+// The statements of a user's algorithm as each rank and thread block executes them, with numbers in
 // place of expressions.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace maco::ops {
 
-/// How the collective's tensors are cut, and what it has to deliver.
+/// How the collective's tensors are cut, and what the collective has to deliver.
 struct ChunkShape {
   std::string op;  // "allreduce"
   int world = 1;
@@ -28,9 +28,10 @@ struct ChunkShape {
   int64_t output_cell(int rank, int64_t chunk) const;
   int64_t scratch_cell(int64_t chunk) const { return memory() - scratch + chunk; }
   bool is_scratch(int64_t cell) const { return cell >= memory() - scratch; }
-  /// "output[3]"; where input and output are one, as the output is called.
+  /// A chunk's name, such as "output[3]"; where input and output are one, the output's name.
   std::string name(int rank, int64_t cell) const;
-  /// The chunk of the input and the ranks whose reduction chunk `chunk` of `rank`'s output is.
+  /// The chunk of the input that chunk `chunk` of `rank`'s output is, and the ranks over which it
+  /// is reduced.
   int64_t wanted_chunk(int rank, int64_t chunk) const;
   uint64_t wanted_ranks(int64_t chunk) const;
 };
@@ -42,7 +43,7 @@ struct ChunkCell {
   friend bool operator==(const ChunkCell&, const ChunkCell&) = default;
 };
 
-/// One piece of a statement that moves chunks, or one that synchronises.
+/// One piece of a statement that moves chunks, or a statement that synchronises.
 struct ChunkAction {
   enum class Kind : uint8_t { Copy, Reduce, Signal, Wait, Acquire, Release, Barrier };
   Kind kind = Kind::Copy;
@@ -50,7 +51,7 @@ struct ChunkAction {
   int rank = 0;
   int64_t block = 0;
   std::vector<ChunkCell> from, to;  // Copy and Reduce
-  bool packets = false;             // of what it writes to scratch
+  bool packets = false;             // whether what it writes to scratch is packets
   int peer = 0;                     // Signal and Wait
   int64_t tag = 0, semaphore = 0;
   bool relaxed = false;
@@ -61,14 +62,15 @@ struct ChunkAction {
 struct ChunkProgram {
   ChunkShape shape;
   std::vector<int64_t> semaphores;  // first values
-  /// In the order of the statements; of one statement by rank, then by piece.
+  /// In the order of the statements; within a statement by rank, then by piece.
   std::vector<ChunkAction> actions;
-  bool ordered = false;  // by its author: there is a block, or synchronisation
+  bool ordered = false;  // by its author: it uses blocks or synchronisation
   bool packets = false;
   std::optional<int64_t> unit;
 };
 
-/// Reports what is wrong with an algorithm's numbers. `op`: that uses it.
+/// Makes the program. Reports what is wrong with the algorithm's numbers. `op`: the op that uses
+/// it.
 std::optional<ChunkProgram> chunk_program(const ir::Graph& graph, const ir::Op& op,
                                           const ir::UserAlgorithm& algorithm,
                                           ir::Diagnostics& diagnostics);

@@ -20,7 +20,7 @@ using Kind = ChunkAction::Kind;
 
 constexpr std::string_view kClaims[] = {"race", "unseen", "empty", "late", "deadlock", "result"};
 
-// The statements of each block of a rank.
+// For each block of a rank: its statements.
 using Blocks = std::map<std::pair<int, int64_t>, std::vector<const ChunkAction*>>;
 Blocks blocks_of(const ChunkProgram& program) {
   Blocks blocks;
@@ -84,7 +84,7 @@ class Run {
   using Content = std::multiset<std::pair<int, int64_t>>;
   const Blocks& blocks() const { return blocks_; }
   const Content& at(ChunkCell c) const { return memory_[place(c)]; }
-  /// The statement that a block does next, or nullptr.
+  /// The next statement of a block, or nullptr.
   const ChunkAction* next(std::pair<int, int64_t> block) const {
     const auto found = blocks_.find(block);
     if (found == blocks_.end()) return nullptr;
@@ -110,7 +110,7 @@ class Run {
       case Kind::Wait:
       case Kind::Acquire: return count(key(*x)) > 0;
       case Kind::Barrier: {
-        // Others have left this very meeting, or all that meet stand before it.
+        // Others have left this meeting already, or all blocks that meet have reached it.
         if (passed(block, *x) < met(*x)) return true;
         size_t here = 0, come = 0;
         for (const auto& [other, list] : blocks_) {
@@ -186,7 +186,7 @@ class Run {
       n += p_.semaphores[static_cast<size_t>(std::get<3>(k))];
     return n;
   }
-  // How many of such barriers the block has passed, and how many meetings there were.
+  // How many of such barriers the block has passed, and how many have been met in all.
   int64_t passed(std::pair<int, int64_t> block, const ChunkAction& x) const {
     const auto found = passed_.find({block, x.blocks});
     return found == passed_.end() ? 0 : found->second;
@@ -265,7 +265,7 @@ class Replay {
     r_.error = fmt::format(fmt::runtime(text), number + 1, text_of(at));
     return std::move(r_);
   }
-  // The statement in question can be done now.
+  // The statement that the witness names, if it can be done now.
   const ChunkAction* possible(const Run& run, const At& at) {
     const ChunkAction* x = run.next(at);
     if (!x || !run.can_do({at.rank, at.block})) {
@@ -278,8 +278,8 @@ class Replay {
 
   void race(const Run& run) {
     if (f_.about.size() != 2) return;
-    // Without blocks, statements of several ranks are done at once, and a rank does its part of
-    // each in its order.
+    // Without blocks all ranks execute a statement at once, and each rank does its parts of a
+    // statement in order.
     Run both = run;
     const ChunkAction* x = possible(both, f_.about[0]);
     if (!x) return;
@@ -313,7 +313,8 @@ class Replay {
         r_.confirmed = true;
       }
   }
-  // The first's write may still be on its way: no release follows it, or no acquire comes after.
+  // The first statement's write may not be visible yet: no release follows it, or no acquire
+  // precedes the second statement.
   void unseen() {
     if (f_.about.empty()) return;
     const At& first = f_.about[0];

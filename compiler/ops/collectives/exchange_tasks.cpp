@@ -12,7 +12,7 @@ using ir::Expr;
 
 Mat by_blocks(const TileContext& context, ir::TensorId tensor, int64_t blocks) {
   Mat m = context.mat(tensor);
-  // One row; of a dim that has one value there are as many as it says.
+  // One row. A dim with only one value gives as many rows as it says.
   if (context.shape(tensor).size() == 1 && !m.dynamic() && m.max_rows == 1) {
     m.rows = Expr(blocks);
     m.min_rows = m.max_rows = blocks;
@@ -30,10 +30,11 @@ int64_t sms_of(const ir::Program& program, ir::Role role) {
   return count;
 }
 
-// Elements of a tile, of tensors of so many. Of packets, a tile for each of the SMs that
-// communicate; of stores likewise where others compute, since a task waits for memory most of its
-// time. Where nothing else is done there are whole rounds of tiles for all SMs, as few as tiles of
-// 64 KB allow; but none so small that its flag weighs more than its data.
+// How many elements a tile should have, for tensors of `elements` elements.
+// Packets: one tile for each SM that communicates. Stores: likewise, if other SMs compute, since a
+// task waits for memory most of its time. If nothing else runs, there are whole rounds of tiles for
+// all SMs, as few as tiles of 64 KB allow. No tile is so small that its flag weighs more than its
+// data.
 int64_t target_elements(const TileContext& c, int64_t elements, int64_t size, bool packets) {
   const cost::Machine& machine = c.machine();
   const int64_t comm = std::max<int64_t>(1, machine.default_comm);
@@ -41,10 +42,11 @@ int64_t target_elements(const TileContext& c, int64_t elements, int64_t size, bo
   constexpr int64_t kib = 1024;
   if (packets) return std::clamp(elements / comm, kib / size, 32 * kib / size);
   const int64_t own = sms_of(c.program(), ir::Role::Comm);
-  // Where the graph limits symmetric memory, as choose-collectives has reckoned, before roles.
+  // If the graph limits symmetric memory, tiles are those that choose-collectives has computed,
+  // before roles were known.
   const bool beside =
       own > 0 && sms_of(c.program(), ir::Role::Compute) > 0 && !c.graph().comm_buffer_bytes;
-  // Of more tiles each is larger: tasks are listed and proved one by one.
+  // With more tiles than this, each tile is larger: tasks are listed and proved one by one.
   constexpr int64_t kMostTiles = 16384;
   const int64_t least = 16 * kib / size, most = std::max(64 * kib / size, elements / kMostTiles);
   if (beside) return std::clamp(elements / own, least, most);
@@ -107,8 +109,8 @@ ir::Reduction reduction(const TileContext& context) {
 
 namespace {
 
-// That of the SMs that communicate; where none take the op, what a product has sent is left to
-// those that compute.
+// The role of the SMs that communicate. If none of them takes the op, SMs that compute handle what
+// a matmul has pushed.
 ir::Role role_of(const TileContext& c) {
   const std::vector<ir::CtaRange>& roles = c.program().roles;
   const bool comm =

@@ -37,8 +37,9 @@ class Matcher {
 
   std::vector<Message> run() {
     for (size_t i = 0; i < g_.ops.size(); ++i) {
-      const bool send = g_.ops[i].kind == "send";
-      if (!send && g_.ops[i].kind != "recv") continue;
+      const OpDef* def = find_op(g_.ops[i].kind);
+      if (!def || def->message == MessageEnd::None) continue;
+      const bool send = def->message == MessageEnd::Send;
       for (int64_t rank = 0; rank < g_.world; ++rank) add(ir::id_of<OpId>(i), send, rank);
     }
     for (const auto& [channel, ends] : channels_) meet(channel, ends);
@@ -52,7 +53,7 @@ class Matcher {
   }
 
  private:
-  // What an attribute is on a rank. Dims don't stand in it (shapes.cpp), and it has a value where
+  // The attribute's value on a rank. It depends on no dims (shapes.cpp), and it has a value where
   // `if` says that the rank takes part (the checks of graphs).
   int64_t value(const ir::Op& op, const char* attr, int64_t rank, int64_t otherwise) const {
     const std::optional<ir::Expr> e = attr_expr(g_, op, attr);
@@ -134,7 +135,7 @@ class Matcher {
     ir::Loc note_loc{};
     std::string note{};
   };
-  std::map<OpId, Fault> faults_;  // the first of each op
+  std::map<OpId, Fault> faults_;  // the first fault of each op
   std::map<Channel, Ends> channels_;
   std::map<std::tuple<OpId, OpId, int64_t>, Message> messages_;  // by recv, send, shift
 };

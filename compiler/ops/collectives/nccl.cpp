@@ -1,6 +1,6 @@
-// nccl: the collective leaves the kernel (functions/hand_over.h). Two tasks on each rank, one right
-// behind the other on the SM that all of them have in common: the library runs one collective after
-// the other, in that order.
+// nccl: the collective leaves the kernel (functions/hand_over.h). Each rank has two tasks, one
+// right behind the other on the SM that all handed-over collectives share: the library runs one
+// collective after the other, in that order.
 #include <algorithm>
 
 #include "compiler/functions/hand_over.h"
@@ -23,7 +23,7 @@ int64_t handed_over(const ir::Program& p) {
   return most + 1;
 }
 
-// A copy of x to y, which has its shape, perhaps as another type; no tile has rows of two blocks of
+// Copies x to y, which has its shape but may have another type. No tile has rows of two blocks of
 // `block`.
 void copy(TileContext& c, const Mat& x, const Mat& y, int64_t block) {
   constexpr int64_t kCols = 2048, kElements = 8192;
@@ -39,7 +39,7 @@ void copy(TileContext& c, const Mat& x, const Mat& y, int64_t block) {
   Exchanger(c, b, x.dtype, y.dtype, false).copy_own(x, y, false, false);
 }
 
-// From x to y, of one type; these, or a block of each, have h.rows rows of h.cols elements.
+// From x to y, which have one type. They, or a block of each, have h.rows rows of h.cols elements.
 void hand_over(TileContext& c, HandOver h, ir::BufferId x, ir::BufferId y, int64_t max_rows) {
   h.world = c.world();
   h.number = handed_over(c.program());
@@ -69,8 +69,8 @@ void hand_over(TileContext& c, HandOver h, ir::BufferId x, ir::BufferId y, int64
   if (of_root) tasks(all_but(h.peer));
 }
 
-// What travels between tensors of other types: the one with more bits; of sums of floats f32, so
-// that these are rounded once.
+// The type in which data travels between tensors of different types: the one with more bits; for
+// sums of floats f32, so that they are rounded once.
 ir::DType travels(const HandOver& h, ir::DType x, ir::DType y) {
   const bool sums = h.kind == CollectiveKind::AllReduce || h.kind == CollectiveKind::ReduceScatter;
   const bool adds = h.reduce == ir::Reduction::Sum || h.reduce == ir::Reduction::Avg;
@@ -79,7 +79,7 @@ ir::DType travels(const HandOver& h, ir::DType x, ir::DType y) {
 }
 
 // From the op's operand to its result, of which a block has up to `rows` rows. A library converts
-// nothing: tasks do, before and behind.
+// nothing, so that tasks convert before and after.
 void hand_over(TileContext& c, const HandOver& h, int64_t rows) {
   const auto seen = [&](ir::TensorId tensor, bool blocks) {
     return blocks ? by_blocks(c, tensor, c.world()) : c.mat(tensor);
@@ -106,7 +106,7 @@ void hand_over(TileContext& c, const HandOver& h, int64_t rows) {
   if (y.dtype != via) copy(c, got, y, h.y_blocks() ? rows : y.max_rows);
 }
 
-// Tensors without blocks.
+// Collectives whose tensors have no blocks.
 void of_all(TileContext& c, HandOver h) {
   c.promise(h.kind, h.reduce, h.peer);
   const Mat x = c.in(0);
@@ -123,14 +123,14 @@ void broadcast_by_nccl(TileContext& c) {
 }
 void ring_shift_by_nccl(TileContext& c) {
   const int64_t world = c.world(), by = ((c.integer("by", 1) % world) + world) % world;
-  if (by == 0) {  // to oneself
+  if (by == 0) {  // sent to oneself
     c.promise(CollectiveKind::RingShift);
     return copy(c, c.in(0), c.out(0), c.in(0).max_rows);
   }
   of_all(c, {.kind = CollectiveKind::RingShift, .peer = by});
 }
 
-// `of`: the tensor that has a block for each rank.
+// `of`: the tensor with a block for each rank.
 void of_blocks(TileContext& c, HandOver h, const Mat& of) {
   c.promise(h.kind, h.reduce);
   const ir::Expr rows = block_rows(c, of);
@@ -149,7 +149,7 @@ void alltoall_by_nccl(TileContext& c) {
   of_blocks(c, {.kind = CollectiveKind::AllToAll}, by_blocks(c, c.op().in[0], c.world()));
 }
 
-// The library has no barrier: ranks have met when they have a sum.
+// The library has no barrier, but ranks have met when they have a sum.
 void barrier_by_nccl(TileContext& c) {
   c.promise(CollectiveKind::Barrier);
   const auto word = [&](const char* name) {

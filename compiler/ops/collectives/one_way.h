@@ -1,4 +1,4 @@
-// What broadcast, ring_shift, send and recv share: data that flows one way.
+// What broadcast, ring_shift, send and recv share: data flows one way.
 #pragma once
 
 #include <optional>
@@ -10,20 +10,20 @@
 namespace maco::ops {
 
 using Channel = Messages::Channel;
-/// A channel for tiles that travel as `way` says, named after the context's op. Readers
-/// acknowledge, and writers wait for the acknowledgement of the launch that used the same copy of
-/// the slots before. `prefix`: of its names, where an op has several.
+/// Makes a channel for tiles that travel as `way` says, named after the context's op. Readers
+/// acknowledge. A writer waits for the acknowledgement of the last launch that used the same copy
+/// of the slots. `prefix`: of the channel's names, where an op has several channels.
 Channel make_channel(TileContext& context, Exchanger& exchanger, const functions::Exchange& way,
                      ir::DType dtype, const std::string& prefix = "");
-/// The task that puts a tile into slots of ranks `to`, on `ranks`.
+/// Makes the task on ranks `ranks` that puts a tile into slots of ranks `to`.
 void put_tile(TileContext& context, Exchanger& exchanger, const Exchanger::Call& put, int64_t tile,
               const Channel& channel, ir::RankRef to, uint64_t ranks);
-/// The task that takes a tile that came from rank `source`, on `ranks`.
+/// Makes the task on ranks `ranks` that takes a tile that came from rank `source`.
 void take_tile(TileContext& context, Exchanger& exchanger, const Exchanger::Call& take,
                int64_t tile, const Channel& channel, ir::RankRef source, uint64_t ranks);
 
-/// From ranks `writers`, which name their readers `to`, to ranks `readers`, which name where it
-/// comes from `source`; the modes of `put` and `take` say the same.
+/// From ranks `writers`, which name their readers `to`, to ranks `readers`, which name the writer
+/// `source`. The modes of `put` and `take` say the same.
 struct OneWay {
   functions::Exchange put, take;
   ir::RankRef to{}, source{};

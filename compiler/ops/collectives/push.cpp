@@ -16,13 +16,13 @@ namespace maco::ops {
 
 namespace {
 
-constexpr int64_t kMostTileRows = 128;  // of a product on tensor cores
+constexpr int64_t kMostTileRows = 128;  // of a matmul on tensor cores
 
 bool scatters(const ir::Op& op) { return op.kind == "reduce_scatter"; }
-// Few rows, results of which no lane has two side by side: element by element, in packets.
+// A matmul of few rows sends packets, element by element: no lane has two results side by side.
 bool sends_packets(const Cut& product) { return product.method == "dot"; }
 
-// The block whose tiles the collective exchanges.
+// The matrix whose tiles the collective exchanges.
 Mat operand_of(const TileContext& c) {
   return scatters(c.op()) ? by_blocks(c, c.op().in[0], c.world()) : c.in(0);
 }
@@ -35,7 +35,7 @@ ir::Expr rows_of(const TileContext& c, const Mat& x) {
 
 bool is_pushed(const ir::Op& op) { return attr_flag(op, "pushed", false); }
 
-// From the collective on backwards: the product stands right before it, mostly.
+// Searches backwards from the collective: the matmul usually stands right before it.
 std::optional<ir::OpId> product_of(const ir::Graph& graph, const ir::Op& collective) {
   for (auto i = static_cast<size_t>(&collective - graph.ops.data()); i-- > 0;) {
     const ir::Op& op = graph.ops[i];
@@ -103,7 +103,7 @@ std::string refuse_push(const ir::Graph& graph, const ir::Op& collective,
 
 namespace {
 
-// Of a graph that may be wrong: the bytes of a tensor, at most.
+// An upper limit of a tensor's bytes, in a graph that may be wrong.
 std::optional<double> most_bytes(const ir::Graph& graph, ir::TensorId id) {
   ir::Expr bytes(ir::size_of(graph[id].dtype));
   for (const ir::Expr& extent : graph[id].shape) bytes = bytes * extent;
@@ -111,8 +111,8 @@ std::optional<double> most_bytes(const ir::Graph& graph, ir::TensorId id) {
   if (!range) return std::nullopt;
   return static_cast<double>(range->hi);
 }
-// Do tiles of it travel through slots, by tasks that SMs of either role may run? What users write,
-// what leaves the kernel and what waits for others' tasks has SMs of its own.
+// Whether the op's tiles travel through slots, by tasks that may run on SMs of either role. Users'
+// algorithms, handed-over collectives and those that wait for others' tasks have SMs of their own.
 bool exchanges_tiles(const ir::Graph& graph, const ir::Op& op) {
   if (graph.backend == ir::Backend::Nccl || op.in.size() != 1 || op.out.size() != 1) return false;
   const auto at = op.attrs.find("algorithm");
@@ -122,10 +122,10 @@ bool exchanges_tiles(const ir::Graph& graph, const ir::Op& op) {
          (*word == "oneshot" || *word == "twoshot" || (*word == "auto" && op.kind == "alltoall"));
 }
 
-// Do products take so much longer than what else travels? An H200 does some 2,200 operations on
-// matrices in the time that a byte takes on a link, and 167 while it reads one (cost/boards.cpp).
-// SMs that are set aside for large tensors are a third of the others, so that as much of what
-// travels would have to be hidden.
+// Whether matmuls take much longer than what else travels. In the time that a byte takes on a link,
+// an H200 does some 2,200 matrix operations; in the time that it reads a byte from memory, 167
+// (cost/boards.cpp). For large tensors a third as many SMs are set aside as are left; overlap would
+// have to hide at least as much.
 bool products_outweigh(const ir::Graph& graph) {
   constexpr double kRead = 167, kSent = 2200, kAside = 0.32;
   double products = 0, sent = 0;
@@ -148,7 +148,7 @@ bool products_outweigh(const ir::Graph& graph) {
   return sent > 0 && sent * kSent < kAside * products;
 }
 
-// Do products send something, and is the rest of what the graph communicates little?
+// Whether matmuls push something, and the graph communicates little besides.
 bool little_is_left(const ir::Graph& graph) {
   constexpr double kLittle = 256 * 1024;  // bytes, which travel in packets
   bool sent = false;
@@ -202,10 +202,10 @@ Pushed begin_push(TileContext& c) {
   Exchanger tiles(c, boxes_of(c, x, rows_of(c, x)), x.dtype, x.dtype, packets);
   Pushed pushed{tiles.base(), {}, {}};
   functions::Exchange& e = pushed.exchange;
-  // Whoever has a result sends it: one in a packet.
+  // Each result goes out as one packet, from whoever has it.
   if (packets) e.sent = ir::DType::F32;
   const bool in_two = c.word("algorithm", "auto") == "twoshot", blocks = adds_up(c);
-  // The product's, of which a block is some.
+  // The rows are the matmul's, of which a block has some.
   if (!blocks) e.rows = std::get<ir::ValueRef>(c.value("rows", x.rows).value);
   if (in_two && !blocks) e.slot_div = c.world();
   e.mode = blocks             ? functions::PeerMode::Each
@@ -216,7 +216,7 @@ Pushed begin_push(TileContext& c) {
   for (int64_t t = 0; t < tiles.tiles(); ++t)
     pushed.arrived.push_back(
         tiles.arrival(fmt::format("{}.{}", in_two ? "part" : "arrived", t), packets));
-  // Who cuts the collective finds them by its own geometry.
+  // The collective's tile rule finds the slots by its own geometry.
   c.messages().channel(c.id()) = Messages::Channel{pushed.slots, 2, pushed.arrived, {}};
   return pushed;
 }

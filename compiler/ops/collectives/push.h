@@ -1,7 +1,7 @@
-// Products that send their tiles themselves: where a collective's operand comes from a product on
-// tensor cores, or of few rows, that puts each tile into peers' slots as it stores it, and the
-// collective has the product's tiles and nothing left to put. The pass push-products decides which;
-// `pushed` of both says so.
+// Matmuls that send their tiles themselves ("push"). A collective's operand then comes from a
+// matmul on tensor cores, or of few rows, that puts each tile into peers' slots as it stores it.
+// The collective has the matmul's tiles, and nothing left to put. The pass push-products decides
+// where; the attribute `pushed` of both ops says so.
 #pragma once
 
 #include <optional>
@@ -13,64 +13,66 @@
 
 namespace maco::ops {
 
-/// Whether the op says so: a collective, or the product that makes its operand.
+/// Whether the op, a collective or the matmul that makes its operand, has `pushed`.
 bool is_pushed(const ir::Op& op);
 /// The op that makes the collective's operand, if it is a matmul.
 std::optional<ir::OpId> product_of(const ir::Graph& graph, const ir::Op& collective);
-/// Whether it is an allreduce by algorithm `oneshot`: to which products of few rows send packets.
+/// Whether it is an allreduce with algorithm `oneshot`, to which matmuls of few rows send packets.
 bool is_one_shot_sum(const ir::Op& collective);
-/// Whether it is an allreduce by that or by `twoshot`, which exchange tiles.
+/// Whether it is an allreduce with `oneshot` or `twoshot`, which exchange tiles.
 bool is_sum_of_tiles(const ir::Op& collective);
-/// The collective that a matmul sends its tiles to, if both say so.
+/// The collective to which a matmul pushes its tiles, if both ops say so.
 std::optional<ir::OpId> pushed_to(const ir::Graph& graph, ir::OpId product);
-/// Why the product can't send what the collective moves, or "". Presupposes the collective's
-/// algorithm. may_mate: whether tasks of products may be mates.
+/// Why the matmul can't push what the collective moves, or "". The collective's algorithm must be
+/// known. may_mate: whether tasks of matmuls may be mates.
 std::string refuse_push(const ir::Graph& graph, const ir::Op& collective,
                         const cost::Machine& machine, bool may_mate);
 
-/// Reports, where a collective says that it is pushed, what stands against it in any graph.
+/// Reports, for a collective with `pushed`, what forbids this in any graph.
 void check_pushed(InferContext& collective);
 
-/// Whether SMs that compute had better do all that the graph communicates, and none be set aside:
-/// products send something and the rest is little, or products take so much longer than the rest
-/// that they would miss those SMs more than what is gained by overlap.
+/// Whether SMs that compute should also do all of the graph's communication, and no SMs be set
+/// aside. Either matmuls push something and the rest is little, or matmuls take so much longer than
+/// the rest that the missing SMs would cost them more than overlap gains.
 bool all_compute(const ir::Graph& graph);
 
-/// How a pushed collective is cut: as its product, of mates as the halves of its tiles.
+/// The cut of a pushed collective: that of its matmul or, if the matmul's tasks are mates, halves
+/// of its tiles.
 Cut pushed_cut(const TileContext& collective);
 
-/// Of a pushed collective, where its tiles arrive: made when the product is cut into tasks, which
+/// Where the tiles of a pushed collective arrive. Made when the matmul is cut into tasks, which
 /// comes first.
 struct Pushed {
-  functions::Exchange exchange;  // of the product's tiles
+  functions::Exchange exchange;  // of the matmul's tiles
   ir::BufferId slots{};
-  /// By tile of a block. Where a tile has one reader, that is told of its own, too.
+  /// By tile of a block. If a tile has one reader, that reader is also told of its own rank's tile.
   std::vector<ir::EventId> arrived;
 };
-/// Makes slots and events; for the product's tile rule.
+/// Makes slots and events, for the matmul's tile rule.
 Pushed begin_push(TileContext& collective);
 /// What begin_push has made.
 Pushed pushed(TileContext& collective);
 
-/// Whether the product that sends a pushed allreduce its operand also adds up what the ranks have
-/// made of the block of rows that one owns: it begins with those of others, and ends with its own,
-/// by when what it adds has come. (compiler/ops/matmul.cpp)
+/// Whether the matmul that pushes the operand of an allreduce also reduces the block of rows that
+/// its rank owns. It first computes other ranks' blocks, and its own block last; by then the other
+/// ranks' parts of its block have mostly arrived, and it adds them. (compiler/ops/matmul.cpp)
 bool adds_up(const TileContext& collective);
-/// Whether it would if the collective, an allreduce by `twoshot`, were pushed.
+/// Whether adds_up would hold if the collective, an allreduce by `twoshot`, were pushed.
 bool may_add_up(const TileContext& collective);
-/// What it adds and sends.
+/// What such a matmul adds and sends.
 struct Sums {
-  functions::Exchange exchange;                // how sums travel: Others, a block's tiles
+  functions::Exchange exchange;                // how sums travel: Others, with a block's tiles
   ir::BufferId parts{}, to_all{};              // slots
   std::vector<ir::EventId> parts_of, sums_of;  // by tile of a block
 };
-/// Makes these tasks, of the collective.
+/// Makes these tasks, on behalf of the collective.
 void add_up(TileContext& collective, const Sums& sums);
 
-/// The one-shot allgather that makes the first operand of `product`, a matmul, if one does.
+/// The one-shot allgather that makes the first operand of `product`, a matmul; nothing if another
+/// op does.
 std::optional<ir::OpId> gather_of(const ir::Graph& graph, const ir::Op& product);
-/// Why the product, a matmul, can't begin with this rank's rows of what is gathered, while those of
-/// others are on their way, or "". (compiler/ops/matmul.cpp)
+/// Why the matmul can't begin with this rank's rows of a gathered operand while the other ranks'
+/// rows are on their way, or "". (compiler/ops/matmul.cpp)
 std::string refuse_to_gather(const TileContext& product);
 
 }  // namespace maco::ops

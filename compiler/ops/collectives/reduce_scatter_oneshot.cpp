@@ -1,4 +1,5 @@
-// reduce_scatter, one-shot: block p of every rank goes to rank p, which reduces them with its own.
+// reduce_scatter, one-shot: block p of every rank goes to rank p, which reduces these blocks with
+// its own.
 #include "compiler/ops/collectives/algorithms.h"
 #include "compiler/ops/collectives/push.h"
 #include "compiler/ops/collectives/scatter.h"

@@ -1,5 +1,5 @@
-// reduce_scatter, ring: the sum of each block goes round from rank 0 to the last, and on to the
-// rank whose block it is.
+// reduce_scatter, ring: the sum of each block goes round from rank 0 to the last rank, and on to
+// the rank that owns the block.
 #include "compiler/ops/collectives/algorithms.h"
 #include "compiler/ops/collectives/ring_sums.h"
 #include "compiler/ops/collectives/scatter.h"
@@ -19,8 +19,8 @@ void tile(TileContext& c) {
   ring_sums(c, x, boxes_of(c, x, block_rows(c, x)), true);
 }
 
-// Rank 0 sends its part of all blocks, and the results of those that are neither its own, nor the
-// last rank's.
+// Rank 0 sends its part of all blocks, and the results of blocks that belong neither to it nor to
+// the last rank.
 cost::Route route(double bytes, int64_t world) {
   const auto n = static_cast<double>(world);
   return {2 * (n - 1), (2 * n - 2) / n * bytes};

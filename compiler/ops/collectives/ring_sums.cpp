@@ -23,7 +23,8 @@ bool ring_is_exact(const ir::Graph& graph, const ir::Op& op) {
 
 namespace {
 
-// What unfinished reductions of x travel as. Nothing is lost of integers, nor of a largest.
+// The type in which unfinished reductions of x travel. Integers lose nothing, nor does a maximum or
+// minimum.
 DType part_type(DType x, DType y, Reduction reduce) {
   const bool sums = reduce == Reduction::Sum || reduce == Reduction::Avg;
   return sums && ir::is_float(x) && !ir::ring_rounds(x, y, name(reduce)) ? DType::F32 : x;
@@ -31,7 +32,7 @@ DType part_type(DType x, DType y, Reduction reduce) {
 
 uint64_t below(int64_t rank) { return only(rank) - 1; }
 
-// The calls of tiles on their way, and where they lie meanwhile.
+// The calls for tiles on their way, and the slots in which the tiles lie.
 class Sums {
  public:
   Sums(TileContext& c, const Mat& x, const Boxes& boxes, bool scatter)
@@ -45,10 +46,10 @@ class Sums {
     base_.mode = functions::PeerMode::Block;
     base_.own_blocked = scatter;
     base_.source_rows = false;
-    // Packets go on as they come, if as many elements fill them.
+    // Packets are passed on as they come, if the result's elements fill as many.
     base_.packets = base_.packets && ir::size_of(part_) == ir::size_of(y_.dtype);
     const int64_t tiles = ring_.tiles() * (scatter ? c.world() : 1);
-    // Packets of one launch look alike: sums and results can't take the same place.
+    // Packets of one launch can't be told apart, so that sums and results can't share a place.
     const bool shared = part_ == y_.dtype && !base_.packets;
     const auto slots = [&](const char* suffix, DType dtype) {
       return c.buffer(suffix, ir::BufferKind::Slot, dtype, 1, tiles * base_.stride, 2,
@@ -63,19 +64,19 @@ class Sums {
     return ring_.task(call, tile, ranks);
   }
 
-  // The own tile to the next rank.
+  // Sends the own tile to the next rank.
   Exchanger::Call first(int64_t tasks) {
     Exchange e = base_;
     e.own = e.pass = true;
     e.in = e.out = part_;
     return call(e, parts_, parts_, tasks);
   }
-  // The own tile is added to what came.
+  // Adds the own tile to what came.
   Exchanger::Call add(int64_t tasks) {
     Exchange e = base_;
     e.own = e.arrived = e.pass = true;
     e.in = e.out = part_;
-    if (reduce_ != Reduction::Avg) e.reduce = reduce_;  // the last one divides
+    if (reduce_ != Reduction::Avg) e.reduce = reduce_;  // the last rank divides
     return call(e, parts_, parts_, tasks);
   }
   Exchanger::Call last(bool keep, bool pass, int64_t tasks) {
@@ -125,7 +126,7 @@ void ring_sums(TileContext& c, const Mat& x, const Boxes& boxes, bool scatter) {
   using Calls = std::optional<Exchanger::Call>;
   const Exchanger::Call first = sums.first(count);
   const Calls add = world > 2 ? Calls(sums.add(count)) : std::nullopt;
-  // Of the last rank's own block, which stays there, and of the others, which go on.
+  // Calls for the last rank's own block, which stays there, and for the other blocks, which go on.
   const Calls kept = scatter ? Calls(sums.last(true, false, tiles)) : std::nullopt;
   const int64_t others = scatter ? count - tiles : count;
   const Exchanger::Call passed = sums.last(!scatter, true, others);
@@ -136,13 +137,13 @@ void ring_sums(TileContext& c, const Mat& x, const Boxes& boxes, bool scatter) {
   const Exchanger::Call end = sums.result(true, false, others);
 
   const RankRef next = RankRef::shift(1), before = RankRef::shift(static_cast<int32_t>(world - 1));
-  // Of tile i, the first of all blocks before the second of any.
+  // The order of tiles: the first tile of all blocks comes before the second tile of any block.
   const auto block_of = [&](int64_t i) { return i % blocks; };
   const auto tile_of = [&](int64_t i) { return block_of(i) * tiles + i / blocks; };
-  // The rank that a result comes to at last.
+  // The rank at which a result arrives last.
   const auto end_of = [&](int64_t i) { return scatter ? block_of(i) : last - 1; };
   std::vector<ir::EventId> results;
-  // One more is on its way for each hop.
+  // For each hop one more tile is on its way.
   const int64_t ahead = tiles_ahead(c) * (world + 1) / 3;
   in_turn(
       count, std::min(count, ahead),

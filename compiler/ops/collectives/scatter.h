@@ -1,4 +1,4 @@
-// What reduce_scatter and alltoall begin with.
+// What reduce_scatter and alltoall have in common: their first step.
 #pragma once
 
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace maco::ops {
 
-/// Block p of x, of as many blocks as there are ranks, is put into a slot of rank p.
+/// x has a block for each rank; block p is put into a slot of rank p.
 struct Scattered {
   ir::BufferId slots{};
   functions::Exchange put;
@@ -15,10 +15,10 @@ struct Scattered {
   std::vector<ir::EventId> arrived;  // by tile of a block
 };
 Scattered scatter(Exchanger& exchanger, const Mat& x);
-/// The tasks that put tile `tile` of all blocks.
+/// Makes the tasks that put tile `tile` of all blocks.
 void put_tiles(TileContext& context, Exchanger& exchanger, const Scattered& scattered,
                int64_t tile);
-/// tiles_ahead, of tiles of all blocks.
+/// tiles_ahead, counted over the tiles of all blocks.
 int64_t scattered_ahead(const TileContext& context);
 /// The rows of a block of x.
 ir::Expr block_rows(const TileContext& context, const Mat& x);

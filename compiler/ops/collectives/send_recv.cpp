@@ -1,9 +1,9 @@
-// send and recv: each message is put into slots of the receiver, where its recv stands in the graph
-// it is taken from them. Ranks that are equally far from whom they send to share their tasks. The
-// slots are the recv's, and so is the cut: a rank receives one message of it at most.
+// send and recv: each message is put into slots of the receiver, and taken from them where its recv
+// stands in the graph. Ranks that are equally far from their receivers share tasks. The slots and
+// the cut are those of the recv: a rank receives at most one message of it.
 //
-// What a rank sends to itself is copied, by way of a temporary if it is of a state. Ranks that take
-// no part in a recv clear its result.
+// What a rank sends to itself is copied, through a temporary if it is a part of a state. Ranks that
+// take no part in a recv clear its result.
 #include "compiler/ops/collectives/algorithms.h"
 #include "compiler/ops/collectives/messages.h"
 #include "compiler/ops/collectives/one_way.h"

@@ -1,4 +1,4 @@
-// Shapes and attributes of the collectives; how they are done is a file each (algorithms.h).
+// Shapes and attributes of the collectives. Their algorithms are a file each (algorithms.h).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -35,7 +35,7 @@ DType same_kind_out(InferContext& c) {
 }
 
 void infer_same(InferContext& c) { c.set_out(0, same_kind_out(c), c.in(0).shape); }
-// What the pass fuse-sums makes of a sum and what becomes of it; people edit its text.
+// Checks a sum with the epilogue that the pass fuse-sums gave it; people edit its text.
 void infer_finished(InferContext& c) {
   std::string error;
   const auto body = ir::parse_body(c.word("epilogue", ""), error);
@@ -71,7 +71,7 @@ void infer_allgather(InferContext& c) {
   c.set_out(0, same_kind_out(c), s);
 }
 
-// x's first axis as `world` equal blocks: its n, or an error.
+// Cuts x's first axis into `world` equal blocks. Returns the rows of a block, or reports an error.
 std::optional<Expr> block_rows(InferContext& c) {
   const Expr rows = ir::canonical(c.extent(0, 0));
   if (auto n = ir::divide_exact(rows, c.graph().world)) return n;
@@ -105,7 +105,7 @@ void infer_ring_shift(InferContext& c) {
   infer_same(c);
 }
 void infer_barrier(InferContext&) {}
-// Which ranks meet is decided when compiling.
+// Which ranks meet must be known when compiling.
 void check_ranks(InferContext& c, const char* peer) {
   for (const char* attr : {peer, "tag", "if"})
     if (const auto e = c.expr(attr))
@@ -116,7 +116,7 @@ void check_ranks(InferContext& c, const char* peer) {
                                          name, attr, c.op().kind));
 }
 void infer_send(InferContext& c) { check_ranks(c, "dst"); }
-// Without a `shape` the declared output's.
+// Without a `shape` the result has that of the declared output.
 void infer_recv(InferContext& c) {
   check_ranks(c, "src");
   const ir::Tensor& out = c.graph()[c.op().out[0]];
@@ -163,15 +163,15 @@ AttrSpec epilogue_attr() { return {"epilogue", AttrType::Word, false, "", {}, tr
 // Set by the pass push-products.
 AttrSpec pushed_attr() { return {"pushed", AttrType::Bool, false, "false", {}, true}; }
 
-// Also the words of the format that no op has yet; they are refused by name. Those of registered
-// algorithms come to them (words_of).
+// The words include those of the format that no op implements yet; such a word is refused by name.
+// words_of adds registered algorithms.
 AttrSpec algorithm_attr() {
   return {
       "algorithm", AttrType::Word, false, "auto", {"auto", "oneshot", "twoshot", "ring", "nccl"},
       false};
 }
 
-// Of an op that has but one way of its own.
+// For an op with only one algorithm of MACO's.
 AttrSpec own_algorithm_attr() {
   return {"algorithm", AttrType::Word, false, "auto", {"auto"}, false};
 }
@@ -216,6 +216,7 @@ std::vector<OpDef> collective_ops() {
       who{"if", AttrType::Int, false, "1", {}, false};
   add("send", "the n-th send of a (source, destination, tag) meets the n-th recv of it",
       {{"dst", AttrType::Int, true, "", {}, false}, tag, who}, infer_send, tile_by_algorithm);
+  ops.back().message = MessageEnd::Send;
   ops.back().min_out = ops.back().max_out = 0;
   add("recv", "what the matching send sent; zero on ranks that don't take part",
       {{"src", AttrType::Int, true, "", {}, false},
@@ -223,13 +224,15 @@ std::vector<OpDef> collective_ops() {
        tag,
        who},
       infer_recv, tile_by_algorithm);
+  ops.back().message = MessageEnd::Receive;
   ops.back().min_in = ops.back().max_in = 0;
   add("barrier", "all earlier ops have ended on all ranks before a later op starts on any", {},
       infer_barrier, tile_by_algorithm);
+  ops.back().barrier = true;
   ops.back().min_in = ops.back().max_in = ops.back().min_out = ops.back().max_out = 0;
   for (OpDef& op : ops)
     op.refuse_stage =
-        op.kind == "barrier" ? no_rows
+        op.barrier ? no_rows
         : op.kind == "allgather" || op.kind == "reduce_scatter" || op.kind == "alltoall"
             ? blocks_of_rows
             : by_rows;

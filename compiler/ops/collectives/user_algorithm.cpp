@@ -46,8 +46,8 @@ Tensors tensors_of(const TileContext& c) {
   return t;
 }
 
-// What lies in slots: nothing is lost of what came from x, of a whole result in y's dtype, nor of
-// sums of integers; sums of 16 bits and less are rounded to x's dtype, as a ring's.
+// The type of what lies in slots. Values of x, whole results (in y's dtype) and sums of integers
+// lose nothing; unfinished sums of at most 16 bits are rounded to x's dtype, as in a ring.
 DType part_type(DType x, DType y, ir::Reduction reduce, bool sums_lie_in_slots) {
   if (x != y) return ir::is_float(x) ? DType::F32 : x;
   const bool sums = reduce == ir::Reduction::Sum || reduce == ir::Reduction::Avg;
@@ -96,12 +96,12 @@ class Maker {
  private:
   struct Task {
     uint32_t step = 0;
-    int64_t k = 0;  // of the chunk's tiles
+    int64_t k = 0;  // among the chunk's tiles
   };
   // A value in slots of the rank that reads it.
   struct Arrival {
     uint32_t from = 0;                // the step that sends it
-    int64_t cell = 0;                 // of its first tile
+    int64_t cell = 0;                 // of the value's first tile
     std::vector<uint32_t> readers{};  // steps
   };
 
@@ -113,7 +113,7 @@ class Maker {
   }
   bool whole(uint32_t v) const { return all_ != 0 && value(v).ranks == all_; }
 
-  // Which values arrive where, from which step, and who reads them there.
+  // Finds which values arrive where, from which step, and who reads them there.
   void index_steps() {
     ordinal_.resize(f_.steps.size());
     depth_.assign(f_.steps.size(), 0);
@@ -142,13 +142,13 @@ class Maker {
     return it == arrivals_.end() ? nullptr : &it->second;
   }
 
-  // By rank: the ranks that hear of it in a launch, by what they read.
+  // For each rank: the ranks of which it hears in a launch, through what it reads.
   void find_echoes() {
-    std::vector<uint64_t> of_step(f_.steps.size(), 0);  // ranks that it has heard of
+    std::vector<uint64_t> of_step(f_.steps.size(), 0);  // ranks of which the step's rank has heard
     heard_.assign(static_cast<size_t>(c_.world()), 0);
     for (uint32_t s = 0; s < f_.steps.size(); ++s) {
       const ChunkStep& step = f_.steps[s];
-      // A chunk without tiles tells of nothing.
+      // A chunk without tiles brings no news.
       if (tiles_of_value(step.value) == 0) continue;
       of_step[s] |= only(step.rank);
       for (uint32_t v : sources_of(step))
@@ -156,8 +156,8 @@ class Maker {
       heard_[static_cast<size_t>(step.rank)] |= of_step[s];
     }
   }
-  // Whether a rank that sends hears of its receiver before its next launch but one; if not, those
-  // who read acknowledge.
+  // Whether a sender hears of its receiver before its next launch but one. If not, readers
+  // acknowledge.
   bool needs_echo(int sender, int receiver) const {
     return sender != receiver && !((heard_[static_cast<size_t>(sender)] >> receiver) & 1);
   }
@@ -184,7 +184,7 @@ class Maker {
       chunks_.packets = false;
   }
 
-  // The tiles of a step follow each other, those of the next hop come so many tiles later; never
+  // The tiles of a step follow each other. Those of the next hop come `ahead` tiles later, never
   // before what they need.
   void order_tasks() {
     const int64_t ahead = tiles_ahead(c_);
@@ -229,7 +229,7 @@ class Maker {
       m.whole = whole(step.value);
       for (uint32_t v : sources_of(step)) {
         const Arrival* a = arrival_of(step.rank, v);
-        // What is kept here is read by others only.
+        // A value of this rank's own is in slots of other ranks only.
         if (a && a->from != task.step)
           m.from.push_back(slot(step.rank, v, task.k, f_.steps[a->from].rank));
         else
@@ -257,7 +257,8 @@ class Maker {
     const std::vector<ir::Param> params = functions::params_of(chunks_);
     std::vector<ir::BufferId> operands = {t_.x.buffer, t_.y.buffer};
     if (chunks_.slots) operands.push_back(slots_);
-    // By how many places they read, which of all are slots, and how they reduce.
+    // Calls, by how many places their tasks read, which of all places are slots, and how they
+    // reduce.
     std::map<std::tuple<size_t, std::vector<bool>, bool>, ir::CallId> calls;
     const ir::EventKind arrives = chunks_.packets ? ir::EventKind::Packet : ir::EventKind::Peer;
     for (size_t i = 0; i < tasks_.size(); ++i) {
@@ -298,7 +299,7 @@ class Maker {
       }
     }
   }
-  // A reader's word that a tile may be written again.
+  // The event by which a reader tells that a tile may be written again.
   ir::EventId echo(const Arrival& a, uint32_t reader, int64_t k) {
     size_t n = 0;
     while (a.readers[n] != reader) ++n;
@@ -311,10 +312,10 @@ class Maker {
   Boxes boxes_;
   functions::Chunks chunks_;
   ir::BufferId slots_{};
-  uint64_t all_ = 0;       // of a reduction: all ranks
-  bool sums_lie_ = false;  // unfinished ones in slots
+  uint64_t all_ = 0;       // of a reduction: the set of all ranks
+  bool sums_lie_ = false;  // whether unfinished sums lie in slots
   std::unordered_map<uint64_t, Arrival> arrivals_;
-  std::vector<uint32_t> ordinal_;  // of a step among those of its rank
+  std::vector<uint32_t> ordinal_;  // of a step, among those of its rank
   std::vector<uint32_t> depth_;
   std::vector<uint64_t> heard_;
   std::vector<Task> tasks_;
@@ -328,12 +329,12 @@ Cut choose_user_algorithm(const TileContext& c, const ir::UserAlgorithm& algorit
   const Tensors t = tensors_of(c);
   const int64_t blocks = in_blocks(c.op().kind) ? c.world() : 1;
   Cut cut = choose_exchange(c, t.x, t.rows, blocks);
-  // Which tiles there are, only the launch knows: packets would tell of none.
+  // Only the launch knows which tiles there are; packets of missing tiles would never come.
   if (ir::canonical(t.rows).is_constant())
     cut.method = flow.packets ? "packets" : cut.method;
   else
     cut.method = "stores";
-  // A tile for each chunk, if there are as many elements, and none larger than a piece.
+  // A tile for each chunk, if there are as many elements, and no tile larger than a piece.
   const int64_t rows = c.range(ir::canonical(t.rows)).hi;
   int64_t most = std::max<int64_t>(1, (rows * t.x.cols + flow.parts - 1) / flow.parts);
   if (flow.unit) most = std::min(most, std::max<int64_t>(1, *flow.unit / ir::size_of(t.x.dtype)));

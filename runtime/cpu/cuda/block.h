@@ -1,6 +1,6 @@
-// block.h: what words.h asks of what runs it: a block of CUDA threads, each of which is a fibre.
-// Part of every shared object with kernels of users, which the runtime tells how fibres are run
-// (runtime/cpu/cuda_threads.h).
+// block.h: what words.h needs from the code that runs a block of CUDA threads, each of which is a
+// fibre. It is part of every shared object with users' kernels. The runtime tells such an object
+// how fibres are run (runtime/cpu/cuda_threads.h).
 
 #pragma once
 
@@ -8,16 +8,16 @@
 
 namespace maco_cuda {
 
-/// Given by the runtime. All fibres of a block are of one thread of the system.
+/// Functions of the runtime. All fibres of a block belong to one system thread.
 struct Host {
-  /// Runs `body(argument, i)` for each i below `threads`, each until it calls `next` or ends, in
-  /// turns. False when all that are left call `next` and `*progress` stays as it is: none of them
-  /// will ever go on, and they are given up.
+  /// Runs `body(argument, i)` for each i below `threads`, in turns: each runs until it calls `next`
+  /// or ends. Returns false when all that are left call `next` and `*progress` stays the same: none
+  /// of them will ever go on, and they are given up.
   bool (*run)(int threads, void (*body)(void* argument, int i), void* argument,
               const unsigned long long* progress) = nullptr;
   /// Lets the other fibres run.
   void (*next)() = nullptr;
-  /// Gives the block up, and doesn't come back; `said`, a line for the standard error, may be null.
+  /// Gives the block up, and doesn't return. `said`, a line for standard error, may be null.
   void (*stop)(const char* said) = nullptr;
 };
 
@@ -29,22 +29,22 @@ constexpr int kMostThreads = 1024, kLanes = 32;
 
 /// Lanes of a warp that meet.
 struct Meeting {
-  unsigned mask = 0;  // that were asked for; 0: none is being held
+  unsigned mask = 0;  // the lanes asked for; 0: no meeting is in progress
   unsigned arrived = 0, left = 0;
   bool open = false;  // all have arrived
   unsigned long long values[kLanes];
 };
 
-/// Lanes of a warp that ask who is with them.
+/// Lanes of a warp that ask which lanes are with them.
 struct Gathering {
   unsigned mask = 0, round = 0;
-  unsigned closed[2];  // of even and odd rounds
+  unsigned closed[2];  // for even and odd rounds
 };
 
 struct Block {
   Index at, extent, grid;
   int threads = 0;
-  char* shared = nullptr;  // of the block, as the caller numbers it
+  char* shared = nullptr;  // of the block, by the caller's numbering
   int dynamic_at = 0;      // where its dynamic part begins
   int alive = 0;           // threads that haven't returned
   bool returned[kMostThreads];
@@ -52,7 +52,7 @@ struct Block {
   int arrived = 0, votes = 0;
   unsigned round = 0;
   int counted[2];  // votes of even and odd rounds
-  int present[2];  // threads that met in those
+  int present[2];  // threads that met in these rounds
   Meeting meetings[kMostThreads / kLanes][kLanes];
   Gathering gatherings[kMostThreads / kLanes];
   unsigned long long progress = 0;
@@ -60,9 +60,9 @@ struct Block {
 
 static Host host;
 static thread_local Block* block = nullptr;
-static thread_local int thread = 0;  // of the block; fibres put it back when they go on
+static thread_local int thread = 0;  // in the block; a fibre restores it when it goes on
 
-/// Room for a block, in threads of the system that run some; too much for a stack.
+/// Memory for a block, in system threads that run blocks; too much for a stack.
 inline Block& block_of_thread() {
   static thread_local Block own;
   return own;
@@ -101,7 +101,8 @@ inline void open_barrier() {
   ++b.round;
   ++b.progress;
 }
-/// How many of the threads that haven't returned said so, and how many there were.
+/// Returns how many of the threads that haven't returned voted true, and in `there` how many there
+/// were.
 inline int meet(bool vote, int& there) {
   Block& b = *block;
   const unsigned round = b.round;
@@ -138,7 +139,7 @@ inline unsigned lanes_of(int warp) {
   }
   return mask;
 }
-/// The lanes that come here before the others have gone on: those that a warp's branch has left
+/// The lanes that arrive before the others go on: those that a branch of the warp has left
 /// together.
 inline unsigned active_lanes() {
   Gathering& g = block->gatherings[thread / kLanes];
@@ -172,7 +173,7 @@ inline unsigned warp_exchange(unsigned mask, unsigned long long value,
   for (;;) {
     for (Meeting& m : block->meetings[warp])
       if (m.mask == mask && !m.open && (m.arrived & self) == 0) meeting = &m;
-    // One of the same lanes that not all have left has to end first.
+    // An earlier meeting of the same lanes must end first, if not all of them have left it.
     bool busy = false;
     for (Meeting& m : block->meetings[warp])
       busy = busy ||
@@ -215,8 +216,8 @@ inline void run_thread(void* launch, int i) {
   open_barrier();
   open_meetings(i / kLanes);
 }
-/// Runs a block; its places, extents and memory are set. False if its threads wait for each other
-/// and none can go on.
+/// Runs a block whose places, extents and memory are set. Returns false if its threads wait for
+/// each other and none can go on.
 inline bool run_block(Block& b, void (*body)(void*), void* argument) {
   b.alive = b.threads;
   b.arrived = b.votes = 0;

@@ -46,7 +46,7 @@ MACO_MIN_MAX_MIXED(long long, unsigned long long)
 #undef MACO_MIN_MAX_MIXED
 #undef MACO_MIN_MAX
 
-// Of a number and NaN the number.
+// The result for a number and NaN is the number.
 inline float min(float a, float b) { return fminf(a, b); }
 inline float max(float a, float b) { return fmaxf(a, b); }
 inline double min(double a, double b) { return std::fmin(a, b); }
@@ -70,7 +70,7 @@ namespace maco_words {
 constexpr double kPi = 3.14159265358979323846;
 constexpr double kSqrtHalf = 0.70710678118654752440;
 
-// sin(pi x): exact in whole and half turns.
+// sin(pi x): exact for whole and half rotations.
 inline double sin_pi(double x) {
   if (!std::isfinite(x)) return NAN;
   const double r = std::remainder(x, 2.0);  // -1..1
@@ -95,7 +95,7 @@ inline double scaled_erfc(double x) {
   return 1.0 / (x * std::sqrt(kPi)) * (1.0 - s * (1.0 - 3.0 * s * (1.0 - 5.0 * s)));
 }
 
-// y with erfc(y) = x: Newton's steps on log(erfc(y)), whose slope hardly changes.
+// y with erfc(y) = x, by Newton's steps on log(erfc(y)), whose slope hardly changes.
 inline double inverse_erfc(double x) {
   if (!(x >= 0.0 && x <= 2.0)) return NAN;
   if (x == 0.0) return INFINITY;
@@ -127,7 +127,7 @@ inline double norm_of(const double* p, int n) {
 
 }  // namespace maco_words
 
-// A function of one double, for float as NAMEf and as NAME, computed in double.
+// A function of one double: for float as NAMEf and as NAME, computed in double.
 #define MACO_FUNCTION_1(NAME, EXPRESSION)                        \
   MACO_MAYBE inline double NAME(double x) { return EXPRESSION; } \
   MACO_MAYBE inline float NAME##f(float value) {                 \
@@ -240,13 +240,13 @@ inline float __frsqrt_rn(float x) { return rsqrtf(x); }
 
 namespace maco_words {
 
-// The compiler knows nothing of the value any more, nor moves it across calls.
+// Hides the value from the compiler, which then doesn't move its computation across calls.
 template <class T>
 inline void hide(T& value) {
   __asm__ volatile("" : "+m"(value) : : "memory");
 }
 
-/// What a function gives in another direction of rounding.
+/// A function's result in another direction of rounding.
 template <int kDirection, class T, class... A>
 inline T directed(T (*nearest)(A...), NotDeduced<A>... operands) {
   const int before = std::fegetround();
@@ -306,7 +306,8 @@ MACO_DIRECTED_1(float, __double2float, double, static_cast<float>(a))
 #undef MACO_DIRECTED_1
 #undef MACO_DIRECTED
 
-// By bits: what compilers do for numbers from 2^63 on is right to nearest only.
+// Computed by bits: compilers' conversions of numbers from 2^63 on are right only for rounding to
+// nearest.
 namespace maco_words {
 
 template <class T, int kDigits>

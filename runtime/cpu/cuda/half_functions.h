@@ -56,7 +56,7 @@ inline MACO_HALF __hfma_relu(MACO_HALF a, MACO_HALF b, MACO_HALF c) {
   return maco_words::not_negative(__hfma(a, b, c));
 }
 
-// Of a number and NaN the number, of two NaNs the canonical one; -0 is below +0.
+// The result for a number and NaN is the number, for two NaNs the canonical NaN; -0 is below +0.
 inline MACO_HALF __hmax(MACO_HALF a, MACO_HALF b) {
   const float x = a, y = b;
   if (x != x) return y != y ? MACO_HALF(NAN) : b;

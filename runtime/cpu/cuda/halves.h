@@ -149,7 +149,7 @@ inline __nv_bfloat16 to_bfloat16(float value, Rounding rounding) {
 
 }  // namespace maco_words
 
-// Of the type T, named NAME in functions, with the direction _SUFFIX.
+// Conversions of the type T, named NAME in functions, with the rounding direction _SUFFIX.
 #define MACO_HALF_INTEGER(T, NAME, I, INAME, SUFFIX, ROUNDING)                                    \
   inline T __##INAME##2##NAME##_##SUFFIX(I value) {                                               \
     return ::maco_words::to_##NAME(                                                               \
@@ -191,7 +191,7 @@ MACO_HALF_CONVERSIONS(__nv_bfloat16, bfloat16)
 #undef MACO_HALF_ROUNDING
 #undef MACO_HALF_INTEGER
 
-// Pairs: of the type T2, named NAME2, of scalars called SCALAR.
+// Functions of the pair type T2, named NAME2, with scalars named SCALAR.
 #define MACO_HALF_PAIRS(T, T2, NAME, NAME2, SPLAT, JOIN)                                 \
   inline T2 make_##NAME2(T x, T y) { return T2(x, y); }                                  \
   inline T2 SPLAT(T h) { return T2(h, h); }                                              \

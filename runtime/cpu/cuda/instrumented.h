@@ -1,6 +1,7 @@
-// instrumented.h: what the compiler calls before each access of instrumented code (-fsanitize=
-// kernel-address with calls): the accesses of users' kernels are told to the executor, which knows
-// the tensors. Behind the kernels, of which all code is instrumented.
+// instrumented.h: functions that the compiler calls before each access of instrumented code
+// (-fsanitize=kernel-address with calls). They report the accesses of users' kernels to the
+// executor, which knows the tensors. This file stands behind the kernels, all of whose code is
+// instrumented.
 
 #define MACO_PLAIN __attribute__((visibility("hidden"), no_sanitize_address))
 
@@ -32,14 +33,15 @@ extern "C" MACO_PLAIN void __asan_storeN_noabort(unsigned long address, unsigned
 }
 extern "C" MACO_PLAIN void __asan_handle_no_return() {}
 
-// The C library's, by names that compilers don't know.
+// The C library's functions, under names that compilers don't know.
 extern "C" void* maco_memcpy(void*, const void*, unsigned long,
                              unsigned long) __asm__("__memcpy_chk");
 extern "C" void* maco_memmove(void*, const void*, unsigned long,
                               unsigned long) __asm__("__memmove_chk");
 extern "C" void* maco_memset(void*, int, unsigned long, unsigned long) __asm__("__memset_chk");
 
-// Clang calls those with __asan_ in their names, GCC the others, which are this shared object's.
+// Clang calls those with __asan_ in their names; GCC calls the others, defined in this shared
+// object.
 #define MACO_COPIES(prefix)                                                                       \
   extern "C" MACO_PLAIN void* prefix##memcpy(void* to, const void* from,                          \
                                              unsigned long bytes) noexcept {                      \

@@ -25,7 +25,8 @@ inline unsigned long long __brevll(unsigned long long x) {
          __brev(static_cast<unsigned>(x >> 32));
 }
 
-/// Each nibble of `selector` picks a byte of y:x, or with its upper bit eight times its sign.
+/// Each nibble of `selector` picks a byte of y:x; with its upper bit set, eight times that byte's
+/// sign.
 inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
   const unsigned long long bytes = static_cast<unsigned long long>(y) << 32 | x;
   unsigned result = 0;
@@ -56,7 +57,8 @@ inline unsigned __funnelshift_rc(unsigned low, unsigned high, unsigned shift) {
   return static_cast<unsigned>(bits >> (shift < 32u ? shift : 32u));
 }
 
-/// The place of the set bit `offset` up (or down, if negative) from `base`; ~0 if there's none.
+/// The position of the `offset`-th set bit upwards (downwards if negative) from `base`; ~0 if there
+/// is none.
 inline unsigned __fns(unsigned mask, unsigned base, int offset) {
   const int step = offset < 0 ? -1 : 1;
   int left = offset < 0 ? -offset : offset;
@@ -253,7 +255,7 @@ inline unsigned each_lane_of_three(unsigned a, unsigned b, unsigned c, F f) {
   }
   return result;
 }
-/// Also whether the first is the one, by lane.
+/// The larger or smaller value of each lane, and in `first` whether it is the first operand's.
 template <class Lane, class F>
 inline unsigned chosen(unsigned a, unsigned b, bool* first, F is_first) {
   constexpr int bits = 8 * sizeof(Lane);

@@ -1,5 +1,5 @@
-// launch.h: a kernel as its author wrote it, launched block by block. Behind it stands the kernel's
-// text, then launch_end.h.
+// launch.h: runs a kernel as its author wrote it, launched block by block. The kernel's text
+// follows, then launch_end.h.
 
 #pragma once
 
@@ -8,6 +8,6 @@
 
 #define MACO_CPU 1
 
-// Blocks run one behind the other.
+// Blocks run one after the other.
 #define __shared__ thread_local
 #define maco_dynamic_shared() (maco_cuda::dynamic_shared())

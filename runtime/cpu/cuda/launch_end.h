@@ -9,7 +9,7 @@ static void maco_thread(void* arguments) {
   maco_original::maco_launch(a.tensors, a.numbers);
 }
 
-// The number of the first block whose threads wait for each other for ever, or -1.
+// Returns the number of the first block whose threads wait for each other for ever, or -1.
 extern "C" __attribute__((visibility("default"))) long long maco_launch_grid(
     const unsigned* grid, const unsigned* block, char* shared, char* const* tensors,
     const long long* numbers) {

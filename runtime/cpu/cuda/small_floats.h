@@ -7,8 +7,8 @@ namespace maco_words {
 enum class Rounding { kNearest, kZero, kUp, kDown };
 
 /// Rounds the magnitude of the float with the bits `x` (not NaN) to a format with `mantissa` bits
-/// and normal numbers from 2^min_exponent on. Larger than any number of the format where it
-/// overflows, infinity included.
+/// and normal numbers from 2^min_exponent on. On overflow, also for infinity, the result is larger
+/// than any number of the format.
 inline uint32_t round_magnitude(uint32_t x, int mantissa, int min_exponent,
                                 Rounding rounding = Rounding::kNearest) {
   const uint32_t a = x & 0x7fffffffu;
@@ -72,8 +72,8 @@ inline float bfloat16_bits_to_float(uint16_t bits) {
   return bits_as<float>(static_cast<uint32_t>(bits) << 16);
 }
 
-/// A number as f32 for a second rounding: towards zero, with the last bit set where that isn't
-/// exact, so that rounding twice gives what rounding once does, in every direction.
+/// A number as f32 for a second rounding: rounded towards zero, with the last bit set if that isn't
+/// exact. So rounding twice gives the result of rounding once, in every direction.
 inline float sticky_float(double value) {
   float near = static_cast<float>(value);
   if (static_cast<double>(near) == value || value != value) return near;
@@ -90,13 +90,13 @@ inline float sticky_float(long long value) {
   return value < 0 ? -sticky_float(0 - bits) : sticky_float(bits);
 }
 
-/// a * b + c as f32 for a second rounding; exact products of numbers with up to 26 bits.
+/// a * b + c as f32 for a second rounding; the products of numbers with up to 26 bits are exact.
 inline float sticky_fma(float a, float b, float c) {
   const double product = static_cast<double>(a) * static_cast<double>(b);
   const double addend = c;
   double sum = product + addend;
   if (std::isfinite(sum)) {
-    // What the addition lost, exactly (Knuth); its sign says where the true sum lies.
+    // The exact error of the addition (Knuth); its sign says on which side the true sum lies.
     const double part = sum - product;
     const double lost = (product - (sum - part)) + (addend - part);
     uint64_t bits = bits_as<uint64_t>(sum);
@@ -108,7 +108,7 @@ inline float sticky_fma(float a, float b, float c) {
   return sticky_float(sum);
 }
 
-/// As PTX converts: saturates; NaN is 0, or only the highest bit set for 8-byte results.
+/// Converts as PTX does: saturates; NaN becomes 0, or only the highest bit for 8-byte results.
 template <class Integer, class Float>
 inline Integer to_integer(Float value) {
   using Limits = std::numeric_limits<Integer>;

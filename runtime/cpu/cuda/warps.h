@@ -8,7 +8,7 @@ namespace maco_words {
 
 inline int lane() { return maco_cuda::linear_thread() & 31; }
 
-/// What each lane of `mask` gave, of any type of up to 8 bytes.
+/// The value that each lane of `mask` gave, of any type of up to 8 bytes.
 template <class T>
 struct Exchanged {
   unsigned met;
@@ -22,7 +22,7 @@ struct Exchanged {
     met = maco_cuda::warp_exchange(mask, bits, all);
   }
   bool has(int from) const { return ((met >> from) & 1u) != 0; }
-  /// The own value for a lane that didn't take part.
+  /// The value of lane `from`; the own value if that lane didn't take part.
   T of(int from) const {
     if (!has(from)) return own;
     T value;
@@ -31,7 +31,7 @@ struct Exchanged {
   }
 };
 
-// As the PTX ISA has it: segments of `width` lanes; the own value where the source lies outside.
+// As in the PTX ISA: segments of `width` lanes; the own value if the source lies outside.
 template <class T>
 inline T shuffle(unsigned mask, T value, int source, int width) {
   const Exchanged<T> lanes(mask, value);

@@ -1,12 +1,12 @@
 // words.h: the CUDA words of device code, for a host compiler.
 //
 // Included before the user's text, at global scope, after the interface of maco_cuda (which thread
-// this is, barriers, warps) has been defined. Everything is inline, nothing holds state. All
-// standard headers come first: after them, names of CUDA that the C library has too are macros.
+// this is, barriers, warps) has been defined. Everything is inline and holds no state. All standard
+// headers come first: after them, names of CUDA that the C library also has are macros.
 //
-// Not here: __shared__ (who includes this says where shared memory lies), inline PTX, textures,
-// surfaces, tensor cores, clusters and device-side launches. Conditions of the preprocessor have
-// been decided when the text comes here.
+// Not defined here: __shared__ (the including file says where shared memory lies), inline PTX,
+// textures, surfaces, tensor cores, clusters and device-side launches. The preprocessor's
+// conditions have been resolved before the text comes here.
 
 #pragma once
 
@@ -107,7 +107,7 @@ inline void __nanosleep(unsigned) {}
 [[noreturn]] inline void __trap() { maco_cuda::stop(nullptr); }
 inline void __brkpt() {}
 
-// The C library's would keep a lock of its own when the block is given up.
+// The C library's version would hold a lock when the block is given up.
 #ifdef assert
 #undef assert
 #endif

@@ -1,4 +1,4 @@
-// What an executor (runtime/cpu/executor.h) gives to each context in which kernel code runs: one
+// What an executor (runtime/cpu/executor.h) provides to each context in which kernel code runs: one
 // for each warp role of each CTA of each rank. Part of every compiled kernel and of the runtime
 // that loads it.
 #pragma once
@@ -10,13 +10,13 @@ namespace maco_cpu {
 
 struct RoleContext {
   char* memory = nullptr;           // the CTA's shared memory, zero at the start of a launch
-  char* mate_memory = nullptr;      // that of the other CTA of its pair, if there is one
+  char* mate_memory = nullptr;      // of the pair's other CTA, if there is one
   int rank = 0, cta = 0, role = 0;  // role 0: consumer, 1: loader, 2: signaller
   /// Nanoseconds; may be virtual.
   std::uint64_t (*now)(RoleContext*) = nullptr;
   /// `word` was polled in vain, `spins` times so far.
   void (*pause)(RoleContext*, const void* word, unsigned spins) = nullptr;
-  /// Before and after a store that somebody may wait for.
+  /// Called before and after a store for which somebody may wait.
   void (*changing)(RoleContext*, const void* word) = nullptr;
   void (*changed)(RoleContext*, const void* word) = nullptr;
   /// A task begins (before its waits) or ends.
@@ -24,13 +24,14 @@ struct RoleContext {
   /// Only in kernels compiled with MACO_CHECK_ACCESS: an op touches memory of a tensor, the arena
   /// or a slot.
   void (*access)(RoleContext*, const void* address, std::uint64_t bytes, bool writes) = nullptr;
-  /// The same of a user's CUDA kernel, wherever its memory lies: on its stack, in shared memory.
+  /// Likewise in a user's CUDA kernel, wherever the memory lies: on its stack, in shared memory.
   void (*touched)(RoleContext*, const void* address, std::uint64_t bytes, bool writes) = nullptr;
-  /// A loader loads as soon as the waits of its task are over; else behind its consumers' wait.
+  /// Whether a loader loads as soon as its task's waits are over; else it loads after its
+  /// consumers' wait.
   bool scouts = true;
 };
 
-// The version of all this; a kernel compiled for another is refused.
+// The version of this interface; a kernel compiled for another version is refused.
 constexpr int kInterface = 5;
 
 }  // namespace maco_cpu

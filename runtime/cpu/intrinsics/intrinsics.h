@@ -1,14 +1,14 @@
-// What the machine does, on a host: runtime/device/intrinsics.cuh has the same for a GPU, and says
-// what each function means. Included before kernel.cu. A context is a warp role of one thread, so
-// barriers and votes do nothing; the executor is told where contexts wait and signal.
+// What the machine provides, on a host: runtime/device/intrinsics.cuh provides the same for a GPU,
+// and documents each function. Included before kernel.cu. A context is a warp role of one thread,
+// so that barriers and votes do nothing. The executor is told where contexts wait and signal.
 
 #define MACO_CPU 1
 
 #include "cpu_context.h"
 
-// Of the C library. <cmath> would be a fifth of the time that a small kernel takes to compile.
+// From the C library. Including <cmath> would take a fifth of a small kernel's compile time.
 extern "C" void sincosf(float x, float* sine, float* cosine) noexcept;
-// Under names of their own: where compilers see both of one number, they make one call of two.
+// Under other names: if compilers see the sine and cosine of one number, they merge the two calls.
 extern "C" float maco_sinf(float x) noexcept __asm__("sinf");
 extern "C" float maco_cosf(float x) noexcept __asm__("cosf");
 
@@ -24,8 +24,8 @@ extern "C" float maco_cosf(float x) noexcept __asm__("cosf");
 #ifndef MACO_CPU_ENTER
 #define MACO_CPU_ENTER
 namespace maco_cpu {
-// The context that this thread runs. An executor with fibres changes it under the functions that
-// call it, which put it back.
+// The context that this thread runs. An executor with fibres changes it while functions that call
+// the executor run; these restore it.
 static thread_local RoleContext* current = nullptr;
 }  // namespace maco_cpu
 extern "C" __attribute__((visibility("default"))) void maco_cpu_enter(
@@ -99,7 +99,7 @@ MACO_FN float fpow(float a, float b) { return __builtin_powf(a, b); }
 MACO_FN float fexp2(float x) { return __builtin_exp2f(x); }
 MACO_FN float fmax(float a, float b) { return __builtin_fmaxf(a, b); }
 MACO_FN float ftanh(float x) { return __builtin_tanhf(x); }
-// Both by one function: of two, compilers make one where they see it, with other bits.
+// Both come from one function: compilers merge two calls where they see both, with other bits.
 MACO_FN void fsincospi(float x, float& sine, float& cosine) {
   ::sincosf(x * 3.14159265f, &sine, &cosine);
 }
@@ -159,7 +159,7 @@ inline void touch(const void* address, u64 bytes, bool writes) {
   (void)address, (void)bytes, (void)writes;
 #endif
 }
-// Of a power of two of bytes at once. A GPU stops where their address is no multiple of it.
+// An access of a power of two of bytes. A GPU stops if their address isn't a multiple of that.
 inline void touch_at_once(const void* address, u64 bytes, bool writes) {
   if (reinterpret_cast<std::uintptr_t>(address) % bytes != 0) __builtin_trap();
   touch(address, bytes, writes);
@@ -347,7 +347,7 @@ MACO_FN void copy_box(char* to, const TensorMap* map, i32 row, i32 col, u64*,
   const i64 rows = (i64)words[1], pitch = (i64)words[2], bytes = (i64)words[3], run = (i64)words[6],
             cols = run > 0 ? col / run * run + run : pitch;
   constexpr i64 line = 128;
-  constexpr int kAnything = 0xff;  // not a number, mostly
+  constexpr int kAnything = 0xff;  // mostly NaN
   for (i64 r = 0; r < (i64)words[4]; ++r)
     for (i64 at = 0; at < line; at += 16) {
       char* chunk = to + r * line + (at ^ ((r & 7) << 4));
@@ -404,7 +404,7 @@ MACO_FN bool is_empty_soon(const u64* empty_barrier, u32 round) {
 MACO_FN void copies_drain() {}
 
 constexpr bool kHasMma = false;
-// A lone lane has no part of a matrix: declared only.
+// A lone lane has no part of a matrix: only declared.
 template <bool kTranspose>
 void load_matrices(u32 (&to)[4], const void* line);
 u32 transpose_matrix(u32 matrix);
@@ -413,7 +413,7 @@ void multiply_matrices(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1);
 template <bool kE4m3>
 void multiply_matrices_f8(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1);
 
-// Nor of what four warps multiply.
+// Likewise for wgmma.
 template <int kWide, bool kBf16, int kTallAcross, int kWideAcross>
 void wgmma(float (&d)[kWide / 8][4], u32 tall, u32 wide);
 template <int kWide, bool kE4m3>

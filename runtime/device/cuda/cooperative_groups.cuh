@@ -27,21 +27,21 @@ MACO_CG unsigned block_size() { return blockDim.x * blockDim.y * blockDim.z; }
 MACO_CG unsigned lane() { return block_rank() & 31u; }
 MACO_CG unsigned lanes_below() { return (1u << lane()) - 1u; }
 
-/// The lanes of the tile of `size` that the thread is in, without those past the block's end.
+/// The lanes of the thread's tile of `size`, without those past the block's end.
 MACO_CG unsigned present_lanes(unsigned size) {
   const unsigned first = block_rank() & ~(size - 1u);
   const unsigned after = block_size() - first;
   return (~0u >> (32u - (after < size ? after : size))) << (first & 31u);
 }
 
-/// The lane of `lanes` with rank `rank` among them; the own lane if there's none.
+/// The lane with rank `rank` among `lanes`; the own lane if there is none.
 MACO_CG unsigned lane_of_rank(unsigned lanes, unsigned rank) {
   if (lanes == ~0u) return rank & 31u;
   for (unsigned i = 0; i < rank; ++i) lanes &= lanes - 1u;
   return lanes == 0u ? lane() : static_cast<unsigned>(__ffs(static_cast<int>(lanes))) - 1u;
 }
 
-/// The bits of `votes` at `lanes`, moved together.
+/// The bits of `votes` at `lanes`, packed together.
 MACO_CG unsigned pack(unsigned votes, unsigned lanes) {
   if (lanes == ~0u) return votes;
   unsigned packed = 0;
@@ -278,7 +278,7 @@ class tile : public thread_group {
 template <unsigned kSize, class Parent = void>
 class thread_block_tile;
 
-/// A tile of which the type doesn't say what it is a part of.
+/// A tile whose type doesn't say of what it is a part.
 template <unsigned kSize>
 class thread_block_tile<kSize, void> : public details::tile<kSize> {
  public:
@@ -316,7 +316,7 @@ MACO_CG thread_block_tile<kSize, thread_block_tile<kParent, Grandparent>> tiled_
       parent.thread_rank() / kSize, kParent / kSize);
 }
 
-/// Tiles of `size` (1, 2, 4, 8, 16 or 32) threads with ranks that follow each other.
+/// Tiles of `size` (1, 2, 4, 8, 16 or 32) threads with consecutive ranks.
 MACO_CG coalesced_group tiled_partition(const coalesced_group& parent, unsigned size) {
   if (parent.size() <= size) return parent;
   const unsigned tile = parent.thread_rank() / size;
@@ -343,7 +343,7 @@ MACO_CG coalesced_group label_lanes(unsigned lanes, unsigned long long label) {
   return coalesced_group(same, static_cast<unsigned>(__popc(firsts & (first - 1u))),
                          static_cast<unsigned>(__popc(firsts)));
 }
-// As CUDA ranks them: the lanes with true are group 1, unless all agree.
+// Ranked as in CUDA: the lanes with true are group 1, unless all agree.
 MACO_CG coalesced_group halve_lanes(unsigned lanes, bool predicate) {
   const unsigned yes = __ballot_sync(lanes, predicate);
   if (yes == 0u || yes == lanes) return coalesced_group(lanes);
@@ -438,7 +438,7 @@ struct bit_xor {
 
 namespace details {
 
-// Reductions of integers that a warp does at once.
+// Reductions of integers for which a warp has one instruction.
 template <class T, class Op>
 struct at_once {
   static constexpr bool value = false;

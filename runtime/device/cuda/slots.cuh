@@ -1,9 +1,9 @@
-// slots.cuh: where blocks of a user's kernel run: on a GPU as many at once as there are slots, on
-// the CPU one behind the other.
+// slots.cuh: where blocks of a user's kernel run. On a GPU as many blocks run at once as there are
+// slots, on the CPU target one after the other.
 //
-// A slot is as many warps as a block has, with shared memory of its own: a head with the block's
-// place, the block's static memory, its dynamic memory. Threads of the last warp that a block
-// doesn't have, and threads that have returned, stay at its barriers until all have returned.
+// A slot has as many warps as a block, and shared memory of its own: a head with the block's place,
+// the block's static memory, its dynamic memory. Threads of the last warp that a block doesn't
+// have, and threads that have returned, take part in its barriers until all have returned.
 
 namespace maco {
 namespace cuda {
@@ -19,7 +19,7 @@ struct Index3 {
 
 #ifdef MACO_CPU
 
-// Of the block that runs, behind its head.
+// Shared memory of the running block, behind its head.
 MACO_FN char* shared_memory(int at) { return maco_cuda::block->shared + at; }
 
 template <class C>
@@ -57,17 +57,18 @@ MACO_FN T load_plain(const T* pointer) {
   return *pointer;
 }
 
-// Words of CUDA that become these stand among the user's macros, which other names might be.
+// Some words of CUDA expand to these names, and stand among the user's macros, which might redefine
+// other names.
 struct SlotHead {
   Index3 block_at, grid_extent;
   u32 phase;      // barriers that all threads have passed
   u32 gone;       // threads that have returned
-  u32 last;       // the phase that ends when all have
+  u32 last;       // the phase that ends when all threads have returned
   u32 votes[4];   // at the barrier of phase p: votes[p % 4]
-  u32 alive[32];  // by warp: the lanes that haven't returned, where some may leave others
+  u32 alive[32];  // by warp: lanes that haven't returned, if some may return early
 };
 static_assert(sizeof(SlotHead) <= kSlotHead, "the head has room");
-constexpr int kFirstSlotBarrier = 4;  // named barriers: one a slot
+constexpr int kFirstSlotBarrier = 4;  // named barriers: one for each slot
 
 template <int kThreads>
 struct Slot {
@@ -77,8 +78,8 @@ struct Slot {
   static MACO_FN char* slot_memory(int bytes) {
     return cta_memory() + Cta::kHeadBytes + index() * bytes;
   }
-  // Of the threads of a slot; those of a warp need not be together, as barriers that vote (bar.red)
-  // would want them.
+  // A barrier of a slot's threads. Those of a warp need not arrive together, as barriers that vote
+  // (bar.red) would require.
   static MACO_FN void meet() {
     asm volatile("barrier.sync %0, %1;" ::"r"(kFirstSlotBarrier + index()), "n"(kSpan) : "memory");
   }
@@ -86,20 +87,20 @@ struct Slot {
   static MACO_FN bool ends_with(const SlotHead* head, u32 phase) {
     return load_relaxed(&head->last) == phase;
   }
-  // A barrier, and how many of the threads that haven't returned give true.
+  // A barrier that counts the threads for which `value` is true, among those that haven't returned.
   static MACO_FN int slot_count(bool value, char* memory) {
     auto* head = (SlotHead*)memory;
     const u32 phase = phase_of(head);
     if (value) atomicAdd(&head->votes[phase % 4], 1u);
     meet();
-    // All know the result of the barrier before, and nobody votes for the one that counts there
-    // next. All write the same.
+    // All threads know the result of the previous barrier, and nobody votes yet in the word that is
+    // used next. All write the same.
     store_relaxed(&head->votes[(phase + 3) % 4], 0);
     store_relaxed(&head->phase, phase + 1);
     return (int)load_relaxed(&head->votes[phase % 4]);
   }
-  // What threads that have returned do until all have: they take part in barriers. The last to
-  // return says that the next barrier is the last.
+  // Threads that have returned do this until all have: they take part in barriers. The last one to
+  // return marks the next barrier as the last.
   static MACO_FN void stay(char* memory) {
     auto* head = (SlotHead*)memory;
     u32 phase = phase_of(head);
@@ -119,12 +120,12 @@ struct Slot {
     const int left = kThreads - thread() / 32 * 32;
     return left >= 32 ? ~0u : (1u << left) - 1;
   }
-  // Those of them that haven't returned.
+  // The lanes of these that haven't returned.
   template <bool kLeaving>
   static MACO_FN u32 slot_alive(const char* memory) {
     return kLeaving ? ((const SlotHead*)memory)->alive[thread() / 32] : lanes();
   }
-  // All lanes of the warp that haven't returned come here; those that give true are about to.
+  // All lanes of the warp that haven't returned call this; those with true are about to return.
   static MACO_FN bool slot_leaves(bool value, char* memory) {
     u32* own = &((SlotHead*)memory)->alive[thread() / 32];
     const u32 before = *own;

@@ -1,4 +1,4 @@
-// What kernels of the user's take from C's headers, which NVRTC doesn't have.
+// What users' kernels need of C's headers, which NVRTC doesn't have.
 #ifdef __CUDACC_RTC__
 using int8_t = signed char;
 using int16_t = short;

@@ -1,14 +1,14 @@
-// The words of CUDA that name a thread, its block and its block's barriers, as kernels of the
-// user's have them behind this. Each unit says its block as maco_block_x, maco_block_y,
+// The words of CUDA that name a thread, its block and its block's barriers, as defined for users'
+// kernels behind this file. Each unit defines its block as maco_block_x, maco_block_y,
 // maco_block_z, and its bytes of shared memory.
 #ifdef MACO_CPU
-// What isn't reached may say it; the rest says where in the task's memory it lies.
+// Unreached code may still have `__shared__`; the rest says where in the task's memory it lies.
 #define __shared__ thread_local
 #define maco_static_shared(at) (::maco::cuda::shared_memory(at))
 #define maco_dynamic_shared() (::maco_cuda::dynamic_shared())
 #define maco_leaves(condition) (condition)
 #else
-// What launches are told of a kernel says nothing of a function.
+// A launch attribute of a kernel has no meaning for a function.
 #undef __maxnreg__
 #define __maxnreg__(...)
 #define maco_slot ::maco::cuda::Slot<maco_block_x * maco_block_y * maco_block_z>
@@ -26,9 +26,9 @@
           ((const ::maco::cuda::SlotHead*)maco_slot_memory)->grid_extent.y, \
           ((const ::maco::cuda::SlotHead*)maco_slot_memory)->grid_extent.z))
 #define blockDim (::dim3(maco_block_x, maco_block_y, maco_block_z))
-// What other tasks write in the same launch must not be read as constant.
+// Other tasks of the same launch may write the data, so it must not be read as constant.
 #define __ldg(pointer) (::maco::cuda::load_plain(pointer))
-// Whoever has returned says so at barriers; these threads haven't.
+// Threads that have returned take part in barriers elsewhere; these threads haven't returned.
 #define __syncthreads() ((void)maco_slot::slot_count(false, maco_slot_memory))
 #define __syncthreads_count(value) (maco_slot::slot_count((value) != 0, maco_slot_memory))
 #define __syncthreads_and(value) (maco_slot::slot_count((value) == 0, maco_slot_memory) == 0)

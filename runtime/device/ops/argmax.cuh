@@ -1,5 +1,5 @@
-// argmax: where the maximum of each row is, the first of equals; the first NaN if there is one. A
-// tile is BR rows; long rows are cut into parts, and the best of these is found behind them.
+// argmax: the index of each row's maximum, the first of equals; the first NaN if there is one. A
+// tile is BR rows. Long rows are cut into parts, and a second function finds the best part.
 
 namespace maco::ops {
 
@@ -19,12 +19,13 @@ MACO_FN Place<A> better(Place<A> a, Place<A> b) {
   return a.value > b.value ? a : b;
 }
 
-// A team for rows of n, of which a task has few: the best of a row is the same whoever looks.
+// A team for rows of n elements, of which a task has few. A row's best is the same whichever team
+// looks.
 template <i64 n, i64 kRows>
 using TeamForFew =
     typename Either<(kRows < kWarps && n > 8 * kWarpLanes), CtaTeam, TeamFor<n>>::type;
 
-// The best of what all threads of the team have.
+// The best over all threads of the team.
 template <class Team, class A>
 MACO_FN Place<A> best_of_team(Context& ctx, Place<A> best) {
   for (int mask = kWarpLanes / 2; mask > 0; mask /= 2)
@@ -39,7 +40,8 @@ MACO_FN Place<A> best_of_team(Context& ctx, Place<A> best) {
   return best;
 }
 
-// Of n elements from `x` on, in vectors of V; all of the team get it. kMost: the most n can be.
+// The best of n elements from `x` on, in vectors of V; all threads of the team get it. kMost: the
+// largest possible n.
 template <class Team, int V, i64 kMost, class X>
 MACO_FN Place<AccOf<X>> place_of_best(Context& ctx, const X* x, i64 n) {
   using A = AccOf<X>;
@@ -54,7 +56,7 @@ MACO_FN Place<AccOf<X>> place_of_best(Context& ctx, const X* x, i64 n) {
   return best_of_team<Team>(ctx, best);
 }
 
-// Operands x [rows,cols], y [rows] i32. C: X, Y, rows, cols, N (the most that cols can be), BR.
+// Operands x [rows,cols], y [rows] i32. C: X, Y, rows, cols, N (the largest possible cols), BR.
 template <class C>
 MACO_OP void argmax(Context& ctx, Args args, u32 tile) {
   using X = typename C::X;
@@ -69,16 +71,16 @@ MACO_OP void argmax(Context& ctx, Args args, u32 tile) {
   }
 }
 
-// Of long rows: a tile is BN columns of BR rows. Operands x [rows,N], values and places, each
-// [rows, parts of a row and as many more as make whole vectors]. C: X, rows, N, BN, BR,
-// values_packets, places_packets.
+// For long rows: a tile is BN columns of BR rows. Operands x [rows,N], values and places, each
+// [rows, parts of a row rounded up to whole vectors]. C: X, rows, N, BN, BR, values_packets,
+// places_packets.
 MACO_FN constexpr i64 pitch_of_parts(i64 parts) { return (parts + 3) / 4 * 4; }
 template <class C>
 MACO_OP void argmax_part(Context& ctx, Args args, u32 tile) {
   using X = typename C::X;
   using Team = TeamForFew<C::BN, C::BR>;
   constexpr i64 kParts = (C::N + C::BN - 1) / C::BN;
-  // Where a part begins and ends, and each row.
+  // V divides the begin and end of a part, and of each row.
   constexpr int V = (int)least(vector_width(C::N, sizeof(X)), vector_width(C::BN, sizeof(X)));
   const i64 part = tile % kParts, col = part * C::BN, n = least(C::BN, C::N - col);
   const i64 begin = (i64)(tile / kParts) * C::BR, end = least(begin + C::BR, C::rows::get(ctx));
@@ -92,8 +94,8 @@ MACO_OP void argmax_part(Context& ctx, Args args, u32 tile) {
   }
 }
 
-// The best of the parts of each row. Operands values and places, as above, y [rows] i32. A
-// tile is BR rows. C: A (of values), Y, rows, parts, BR, values_packets, places_packets.
+// The best of each row's parts. Operands values and places, as above, y [rows] i32. A tile is BR
+// rows. C: A (of values), Y, rows, parts, BR, values_packets, places_packets.
 template <class C>
 MACO_OP void argmax_merge(Context& ctx, Args args, u32 tile) {
   using A = typename C::A;
@@ -102,7 +104,7 @@ MACO_OP void argmax_merge(Context& ctx, Args args, u32 tile) {
   using Parts = Walk<Team, C::parts, 1, 64>;
   const i64 begin = (i64)tile * C::BR, end = least(begin + C::BR, C::rows::get(ctx));
   for (i64 r = begin + Team::team(); r < end; r += Team::kTeams) {
-    // All are on their way before the first is looked at, if they aren't many.
+    // If there are not many, all are requested before the first is looked at.
     const i64 from = r * pitch_of_parts(C::parts);
     const auto found = to_read<A, C::values_packets>(args, 0) + from;
     const auto where = to_read<i32, C::places_packets>(args, 1) + from;

@@ -1,10 +1,10 @@
 // attention: softmax(q k^T * scale) v for BQ query rows of one head, with an online softmax in f32.
 //
-// The warps take blocks of 32 keys in turn, whatever the length and the rows of the tile are, and
-// merge what they found at the end: a row has the same bits in every tile. Within a block a lane
-// has a key for the scores and some columns for the sum over values.
+// The warps take blocks of 32 keys in turn, whatever the length and the tile's rows are, and merge
+// their results at the end: a row has the same bits in every tile. Within a block a lane has one
+// key for the scores, and some columns for the sum over values.
 //
-// With a window it is the blocks from the first on that some row sees.
+// With a window the warps begin with the first block of which some row sees a key.
 
 namespace maco::ops {
 
@@ -42,8 +42,8 @@ struct Attention {
   const V* values;
   float* q;        // the queries
   float* weights;  // of the block's keys, by row
-  // What the lane has found so far of each row: the largest score, the sum of weights relative to
-  // it, and that of weighed values.
+  // The lane's results so far for each row: the largest score, the sum of weights relative to it,
+  // and the sum of weighted values.
   float top[BQ], total[BQ], sum[BQ][kUnits][kUnit];
 
   MACO_FN Attention(Context& context, const Args& arguments, u32 tile)
@@ -56,7 +56,7 @@ struct Attention {
     const i64 kv_head = head / (C::HQ / C::HKV);
     keys = args.ptr<const K>(1) + kv_head * D;
     values = args.ptr<const V>(2) + kv_head * D;
-    // Row i of the tile sees keys up to sees + i if causal, else all.
+    // Row i of the tile sees keys up to sees + i if causal, else all keys.
     sees = C::causal ? length - all + first + 1 : length;
     q = (float*)ctx.scratch();
     weights = q + BQ * D + warp() * BQ * kKeys;
@@ -121,8 +121,8 @@ struct Attention {
     }
   }
 
-  // Turns scores into weights, relative to the largest score so far; what was summed before is
-  // brought down to that.
+  // Turns scores into weights, relative to the largest score so far, and scales down the sums so
+  // far accordingly.
   MACO_FN void weigh_keys(i64 begin, int count, const float (&score)[kKeysALane][BQ]) {
     MACO_UNROLL
     for (int r = 0; r < BQ; ++r) {
@@ -185,8 +185,8 @@ struct Attention {
     }
   }
 
-  // Merges what the warps have, each weighed by how its maximum compares to that of all, and stores
-  // it.
+  // Merges the warps' results, each scaled by its maximum relative to the maximum of all, and
+  // stores the sum.
   MACO_FN void merge() {
     float* tops = (float*)ctx.scratch();
     float* totals = tops + kWarps * BQ;
@@ -235,7 +235,7 @@ struct Attention {
     const i64 last = limit(rows - 1);
     i64 begin = (i64)warp() * kKeys;
     if constexpr (C::window > 0) {
-      const i64 block = from(0) / kKeys;  // which warp it is for follows from the key
+      const i64 block = from(0) / kKeys;  // the key decides which warp gets the block
       begin = (block + (warp() + kWarps - block % kWarps) % kWarps) * kKeys;
     }
     for (; begin < last; begin += kWarps * kKeys) {

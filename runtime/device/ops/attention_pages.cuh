@@ -1,7 +1,7 @@
 // attention_pages: how keys and values of a head come through pages, in lines of 128 bytes
-// (tensor_cores.cuh): a line has 64 elements, a group of the head, of one key. A block of keys is
-// kKeys of them, and those of a page's lines that a group leaves belong to the next group; the
-// groups of the keys come first, then, in pages of their own, those of the values.
+// (tensor_cores.cuh). A line has 64 elements of one key: one group of the head. A block has kKeys
+// keys. Lines of a page that a group doesn't fill belong to the next group. The groups of the keys
+// come first, then, in pages of their own, those of the values.
 
 namespace maco::ops {
 
@@ -14,9 +14,9 @@ struct HeadGroups {
   static_assert(D % kChunk == 0, "heads are whole chunks");
 };
 
-// f(part, key, group) for all that each page has, in order, until it is false: of every `stride`th
-// block of keys, from `begin` on, in [0, end); part 0 is keys, 1 values. The keys of kRound blocks
-// come before their values.
+// Calls f(part, key, group) for everything in each page, in order, until it returns false: for
+// every `stride`th block of keys in [0, end), from `begin` on. Part 0 is keys, part 1 values. The
+// keys of kRound blocks come before their values.
 template <int kRound, int kGroups, int kAtOnce, class F>
 MACO_FN bool head_pages(i64 begin, i64 stride, i64 end, F f) {
   for (i64 round = begin; round < end; round += kRound * stride)
@@ -27,8 +27,8 @@ MACO_FN bool head_pages(i64 begin, i64 stride, i64 end, F f) {
   return true;
 }
 
-// Fills pages with every `stride`th block, from key `begin` on, of keys [0, end) of a head, which
-// are operands kFirst and kFirst + 1. What lies behind `end` may come with them.
+// Fills pages with every `stride`th block, from key `begin` on, of keys [0, end) of a head. Keys
+// and values are operands kFirst and kFirst + 1. What lies behind `end` may come with them.
 template <class C, int kFirst, int kKeys, int kRound = 1>
 MACO_FN void head_load(Context& ctx, const Args& args, i64 kv_head, i64 begin, i64 stride,
                        i64 end) {

@@ -1,23 +1,23 @@
-// attention_step: attention of a few new rows over a cache and over themselves, from what the
-// product before it gave: queries, keys and values are taken out of its rows, normed and turned
-// (rope) on the way. A task is some query rows of some heads that share keys, over one of several
-// splits of the cache; attention_merge puts the splits together.
+// attention_step: attention of a few new rows over a cache and over themselves, from the result of
+// the matmul before it. Queries, keys and values are read from its rows, normed and rotated (rope)
+// on the way. A task is some query rows of some heads that share keys, over one of several splits
+// of the cache; attention_merge merges the splits.
 //
-// Keys and values come through pages (attention_pages.cuh), those of a few blocks of keys a round:
-// what a warp does with its sixteen keys of a block needn't wait for what it does with others.
-// Blocks begin with the first key that some new row sees. With a window later rows don't see the
-// keys after it, fewer than a warp has of a block.
-// Warps, and splits behind them, merge what they found in their order. So a sum's order follows
-// from the number of keys, of splits, and whether a task has more than eight rows.
+// Keys and values come through pages (attention_pages.cuh), a few blocks of keys in a round: what a
+// warp does with its sixteen keys of one block needn't wait for its work on other blocks. Blocks
+// begin with the first key that some new row sees. With a window later rows don't see some of the
+// keys after it; there are fewer of these than a warp has of a block. Warps, and behind them
+// splits, merge their results in order. So the order of additions follows from the number of keys
+// and of splits, and from whether a task has more than eight rows.
 
 namespace maco::ops {
 
-constexpr int kStepRows = 16;   // of a task, and most new rows: a fragment's
+constexpr int kStepRows = 16;   // of a task, and the most new rows: those of a fragment
 constexpr int kStepChunk = 16;  // keys of a block that a warp has
 constexpr int kStepRound = 4;   // blocks
 
-// e to the x, of x at most 0. Rounding the product changes the result by about |x| units in its
-// last place, which counts only where the weight is next to nothing.
+// e to the x, for x of at most 0. Rounding the product changes the result by about |x| units in the
+// last place, which matters only for negligible weights.
 MACO_FN float step_weight(float x) { return fexp2(fmul(x, 1.44269504f)); }
 
 template <class Rows>
@@ -29,21 +29,22 @@ MACO_FN constexpr bool one_row() {
 template <class C>
 struct StepShape : HeadGroups<C> {
   using X = typename C::X;
-  static constexpr int kKeys = kPageLines;            // of a block: a page a group
+  static constexpr int kKeys = kPageLines;            // of a block: each group has a page
   static constexpr int kRows = (int)(C::HB * C::BT);  // r: row r / HB of the tile, head r % HB
-  // In the scratch memory: lines of the queries, the new keys and the new values.
+  // In the scratch memory: rows of the queries, of the new keys and of the new values.
   static constexpr int kAreaBytes = HeadGroups<C>::kGroups * kStepRows * kLineBytes;
-  // May a row not see an old key that another one sees?
+  // Whether a row may not see an old key that another row sees.
   static constexpr bool kEdge = C::window > 0 && !one_row<typename C::rows>();
-  static constexpr int kNorms = C::tabled ? 10 : C::by_radians ? 9 : 8;  // the first of norms
+  static constexpr int kNorms = C::tabled ? 10 : C::by_radians ? 9 : 8;  // of norms
   static_assert(kRows <= kStepRows && 3 * kAreaBytes <= kScratchBytes, "the new rows have room");
 };
 
-// Which of some keys rows see: row t of the tile from from(t), with a window, up to of(t).
+// The keys that rows see, among some keys: row t of the tile sees those up to of(t), and with a
+// window only from from(t) on.
 struct Sight {
-  int most;               // up to which some row sees them
+  int most;               // some row sees keys up to here
   int first, step, last;  // of(t): first + t * step, but at most `last`
-  int moved;              // from(t): t + moved, but at least 0
+  int moved;              // from(t): t + moved, at least 0
   MACO_FN int of(int t) const { return (int)least(first + t * step, last); }
   MACO_FN int from(int t) const { return (int)maco::most(t + moved, 0); }
 };
@@ -61,9 +62,9 @@ MACO_FN float step_rest(float x) {
   return fsub(x, to_acc(from_acc<X>(x)));
 }
 
-// More than eight rows are the sixteen of products' first operand. A lane has two of them, row(0)
-// and row(1): of the scores of its keys of a block, and of sums of weighed values of some elements
-// of the head. share(value, f) combines a value over the lanes that have the same rows.
+// More than eight rows are the sixteen rows of multiplications' first operand. A lane has two of
+// them, row(0) and row(1): the scores of its keys of a block, and the sums of weighted values for
+// some elements of the head. share(value, f) combines a value over the lanes with the same rows.
 template <class C>
 struct TallStep {
   using S = StepShape<C>;
@@ -83,7 +84,7 @@ struct TallStep {
   static MACO_FN int key(int i) { return i / 4 * 8 + (warp_lane() & 3) * 2 + i % 2; }
   static constexpr MACO_FN int row_of_sum(int e) { return e / 2; }
   static MACO_FN int element(int n, int e) { return n * 8 + (warp_lane() & 3) * 2 + e % 2; }
-  // Row `own`'s score of key i, in the lane that has it.
+  // The score of key i for row `own`, in the lane that has it.
   static MACO_FN float score_of(const float (&score)[kScores], int i, int own) {
     const float even = i < 8 ? score[2 * own] : score[4 + 2 * own];
     const float odd = i < 8 ? score[2 * own + 1] : score[4 + 2 * own + 1];
@@ -91,7 +92,7 @@ struct TallStep {
   }
   static MACO_FN int lane_of(int i) { return (warp_lane() & ~3) + i % 8 / 2; }
 
-  // Groups are lines of 128 bytes, of which a warp takes sixteen from `first` on.
+  // A group's lines of 128 bytes, of which a warp takes sixteen from `first` on.
   MACO_FN void load_queries(int group, const char* lines) {
     MACO_UNROLL
     for (int s = 4 * group; s < 4 * group + 4 && s < S::kSteps; ++s)
@@ -100,7 +101,7 @@ struct TallStep {
   }
   MACO_FN void multiply_keys(float (&score)[kScores], int group, const char* keys,
                              int first) const {
-    // Every other step has sums of its own, which needn't wait for the step before.
+    // Alternate steps have sums of their own, which needn't wait for the step before.
     float sums[2][2][4] = {};
     MACO_UNROLL
     for (int s = 4 * group; s < 4 * group + 4 && s < S::kSteps; ++s) {
@@ -116,7 +117,7 @@ struct TallStep {
       score[i] = group == 0 ? part : fadd(score[i], part);
     }
   }
-  // Of weights those that X holds, and the rest.
+  // The weights rounded to X, and the rests.
   struct Weights {
     u32 high[4] = {}, low[4] = {};
     MACO_FN explicit Weights(const float (&weights)[kScores]) {
@@ -141,9 +142,9 @@ struct TallStep {
   }
 };
 
-// Up to eight rows are columns of products whose first operand are keys, and elements of values:
-// half as many products, and registers. A lane has two rows' weights of a key, and needs one row's
-// of two keys: they are transposed.
+// Up to eight rows are columns of multiplications whose first operand is keys, or elements of
+// values; this takes half as many multiplications and registers. A lane has two rows' weights of
+// one key, and needs one row's weights of two keys: they are transposed.
 template <class C>
 struct FewStep {
   using S = StepShape<C>;
@@ -223,18 +224,19 @@ struct WarpStep : Either<(StepShape<C>::kRows <= 8), FewStep<C>, TallStep<C>>::t
   using X = typename C::X;
   static constexpr int kOwn = 2, kScores = Rows::kScores, kSums = Rows::kSums;
   static_assert(S::kKeys <= kStepChunk * kWarps, "a warp has sixteen keys of a page");
-  // Of the lane's rows: the largest score, this lane's sum of weights relative to it, and that of
-  // weighed values.
+  // For each of the lane's rows: the largest score, this lane's sum of weights relative to it, and
+  // its sum of weighted values.
   float top[kOwn] = {kLeast, kLeast}, total[kOwn] = {}, sum[kSums][4] = {};
   float score[kStepRound][kScores];
 
   static MACO_FN int chunk() { return warp() * kStepChunk; }
-  // `block`: of the round.
+  // `block`: its number in the round.
   MACO_FN void score_keys(int block, int group, const char* keys, int first, int) {
     this->multiply_keys(score[block], group, keys, first);
   }
-  // Scores of kBlocks blocks become weights. seen(block, t): up to which of its keys here row t
-  // sees them; hidden(t): of the first, those that it doesn't see in front of them.
+  // Turns the scores of kBlocks blocks into weights. seen(block, t): up to which of its keys here
+  // row t sees the block. hidden(t): how many keys at the begin of the first block row t doesn't
+  // see.
   template <int kBlocks, class Seen, class Hidden>
   MACO_FN void weigh_keys(Seen seen, [[maybe_unused]] Hidden hidden) {
     MACO_UNROLL
@@ -245,7 +247,7 @@ struct WarpStep : Either<(StepShape<C>::kRows <= 8), FewStep<C>, TallStep<C>>::t
           if (b == 0 && Rows::key(i) < hidden(t)) return false;
         return Rows::key(i) < seen(b, t);
       };
-      // Blocks have maxima and sums of their own: one after the other would be long chains.
+      // Blocks have maxima and sums of their own: a single chain over all would be long.
       float highs[kBlocks], sums[kBlocks], high = top[own];
       MACO_UNROLL
       for (int b = 0; b < kBlocks; ++b) {
@@ -255,7 +257,7 @@ struct WarpStep : Either<(StepShape<C>::kRows <= 8), FewStep<C>, TallStep<C>>::t
           if (Rows::row_of_score(i) != own) continue;
           float& s = score[b][i];
           s = near_score_of_product<C, false>(s);
-          // A NaN stays in the sums.
+          // A NaN reaches the sums anyway.
           highs[b] = sees(b, i) ? fmax(highs[b], s) : highs[b];
         }
       }
@@ -288,12 +290,12 @@ struct WarpStep : Either<(StepShape<C>::kRows <= 8), FewStep<C>, TallStep<C>>::t
       }
     }
   }
-  // Values of which all rows see those from `hidden` up to `seen`; others count as zero. Weights
-  // have twice the bits of X.
+  // Adds values of which all rows see those from `hidden` up to `seen`; others count as zero.
+  // Weights have twice the bits of X.
   MACO_FN void add_values(int block, int group, const char* values, int first, int seen,
                           int hidden) {
     const typename Rows::Weights weights(score[block]);
-    // Of a matrix of values this lane has two keys.
+    // This lane has two keys of each matrix of values.
     u32 keep[2];
     MACO_UNROLL
     for (int i = 0; i < 2; ++i) {
@@ -317,8 +319,8 @@ struct WarpStep : Either<(StepShape<C>::kRows <= 8), FewStep<C>, TallStep<C>>::t
     for (int n = 4 * group; n < 4 * group + 4 && n < S::kSteps; ++n)
       Rows::add_step(sum, n, weights.low, v[n % 4]);
   }
-  // The same where rows see different values: one that a row doesn't see may be anything, and 0 *
-  // infinity is not 0.
+  // The same where rows see different values: a value that a row doesn't see may be anything, and 0
+  // * infinity is not 0.
   MACO_FN void add_seen_values(int group, const char* values, int first, const Sight& sight) {
     constexpr int kOfGroup = kSums * kBlockK / (16 * S::kSteps);
     const int seen[kOwn] = {sight.of(Rows::row(0) / (int)C::HB),
@@ -343,13 +345,14 @@ struct WarpStep : Either<(StepShape<C>::kRows <= 8), FewStep<C>, TallStep<C>>::t
       }
     }
   }
-  // The CTA's results: f(row, element of the head, sum relative to the top, top, total), each once.
-  // Until the first barrier inside, the first kUsed bytes of the scratch memory may be in use.
+  // Passes on the CTA's results: calls f(row, element of the head, sum relative to the top, top,
+  // total) once for each. Until the first barrier inside, the first kUsed bytes of the scratch
+  // memory may be in use.
   template <int kUsed, class F>
   MACO_FN void merge(char* scratch, F f) {
     constexpr int kKept = Rows::kKept, kHeads = 2 * 4 * kWarps * kKept;  // bytes of tops and totals
     constexpr int kOfElement = 4 * kWarps * kKept, kAll = 16 * S::kSteps;
-    // Behind what is in use, if there is room for all elements at a time.
+    // Behind the used bytes, if all elements fit there at once.
     constexpr bool kBehind = kUsed + kHeads + kAll * kOfElement <= kScratchBytes;
     constexpr int kMost = (int)round_down((kScratchBytes - kHeads) / kOfElement, 16);
     constexpr int kPasses = (kAll + kMost - 1) / kMost;
@@ -484,7 +487,7 @@ struct LoneStep {
 
 // ---- a task ------------------------------------------------------------------
 
-// Which rows, heads and keys a task has.
+// The rows, heads and keys of a task.
 template <class C>
 struct StepTile {
   static constexpr i64 kBlocks = C::HQ / C::HB;  // of heads
@@ -498,9 +501,9 @@ struct StepTile {
     rows = least(C::BT, all - first);
     old = C::length::get(ctx) - all;
   }
-  // The first of the old keys that a row sees.
+  // The first old key that a row sees.
   MACO_FN i64 begin() const { return first_seen<C>(old + 1); }
-  // Of the old keys from there on those that some rows see, but not all.
+  // Those old keys from there on that some rows see, but not all.
   MACO_FN Sight edge() const {
     const i64 missing = maco::most(C::window - 1 - old, 0);  // keys that the window has room for
     const int some = (int)least(maco::most(all - 1 - missing, 0), old - begin());
@@ -513,7 +516,7 @@ MACO_OP void attention_step_load(Context& ctx, Args args, u32 tile) {
   const StepTile<C> t(ctx, tile);
   if (t.rows <= 0) return;
   constexpr int kKeys = StepShape<C>::kKeys;
-  // As of a product's norm: the weights are few, but far away.
+  // As for a matmul's norm: the weights are few, but far away.
   const auto fetch = [&](int operand, i64 bytes) {
     const char* weights = args.ptr<const char>(operand);
     for (i64 i = loader_thread() * kLineBytes; i < bytes; i += kLoaders * kLineBytes)
@@ -537,17 +540,21 @@ MACO_OP void attention_step_load(Context& ctx, Args args, u32 tile) {
                                      C::splits * kKeys, t.old);
 }
 
-// Operands q, k and v [rows, q_cols ...], of which this attention's heads begin at columns q_begin,
-// k_begin and v_begin (stored: k and v are the caches, which have the new rows already); the caches
-// [.., HKV*D]; y [rows,HQ*D], or of several splits what attention_merge takes; the new rows of keys
-// and values as they are to be appended, [rows,HKV*D]; if `tabled` cosines and sines as rope_tables
-// takes them, or if `by_radians` what rope_frequencies takes; then the weights of the norms of
-// q and of k, if they have one. C: X (of all but y, norms and those of turns), Y, T (of the
-// tables), N (of the norms), rows, length (keys, new ones included), position (of the first new
-// row), HQ, HKV, D, R (elements of a head that turn), HB (heads of a task), BT (its rows), splits,
-// q_cols, k_cols, v_cols, q_begin, k_begin, v_begin, causal, stored, turned, tabled, by_radians,
-// interleaved, q_normed, k_normed, q_eps, k_eps, table_cols as of rope_tables, factor and turns(i)
-// as of rope, and what attention_scores takes.
+// Operands, in order:
+// - q, k and v [rows, q_cols ...]; this attention's heads begin at columns q_begin, k_begin and
+//   v_begin. With `stored`, k and v are the caches, which have the new rows already.
+// - the caches [.., HKV*D]
+// - y [rows,HQ*D] or, with several splits, the operand of attention_merge
+// - the new rows of keys and values to append, [rows,HKV*D]
+// - with `tabled` cosines and sines as for rope_tables; with `by_radians` the frequencies as for
+//   rope_frequencies
+// - the weights of the norms of q and of k, if they have one.
+// C: X (of all but y, norms and rope's operands), Y, T (of the tables), N (of the norms), rows,
+// length (keys, including new ones), position (of the first new row), HQ, HKV, D, R (rotated
+// elements of a head), HB (heads of a task), BT (its rows), splits, q_cols, k_cols, v_cols,
+// q_begin, k_begin, v_begin, causal, stored, turned, tabled, by_radians, interleaved, q_normed,
+// k_normed, q_eps, k_eps, table_cols as for rope_tables, factor and turns(i) as for rope, and the
+// parameters of attention_scores.
 template <class C>
 struct AttentionStep {
   using S = StepShape<C>;
@@ -555,7 +562,8 @@ struct AttentionStep {
   using Y = typename C::Y;
   using N = typename C::N;
   using Keys = typename Either<(kWarpLanes == 1), LoneStep<C>, WarpStep<C>>::type;
-  // Elements two by two. The first kTurned pairs turn; of others, two in line are one.
+  // Elements in pairs. The first kTurned pairs are rotated; the others are pairs of adjacent
+  // elements.
   static constexpr int kPairs = S::D / 2, kTurned = (int)C::R / 2;
   static constexpr int kShare = (kPairs + kWarpLanes - 1) / kWarpLanes;
 
@@ -609,17 +617,17 @@ struct AttentionStep {
       b[j] = there ? to_acc(runs[2 * j + 1].get(0)) : 0.0f;
     }
   }
-  // A head of a row of queries, keys or values: where it is, and what becomes of it.
+  // A head of a row of queries, keys or values: where it is, and what is done with it.
   struct Row {
     int operand;
     i64 offset;
-    bool turns;        // it is normed, if it has weights, and turned
+    bool turns;        // normed, if it has weights, and rotated
     const N* weights;  // of the norm, or nullptr
     float eps;
     i64 position;
     char* area;
     int line;
-    X* also;  // where it is wanted, too, or nullptr
+    X* also;  // a second destination, or nullptr
   };
   static constexpr int kAngles = C::tabled ? TableRow<C>::kOf : 1;
   static MACO_FN bool in_line(int pair) {
@@ -636,11 +644,11 @@ struct AttentionStep {
       if (row.operand == 2) load_pairs(to_read<X, C::v_packets>(args, 2) + row.offset, a, b);
     }
   }
-  // By a warp: normed, turned, put into a line, and stored where it belongs. One piece of code for
-  // all rows: it runs once a task, and fetching code is what takes time.
+  // One warp norms the row, rotates it, puts it into a line, and stores it. All rows share this
+  // code: it runs once in a task, and fetching code takes most of its time.
   MACO_FN void prepare(const Row& row) {
-    // What doesn't depend on the row comes before the wait for it.
-    // Of a pair's first element, and of its second where that has its own.
+    // What doesn't depend on the row comes before the wait for it. The angles are those of a pair's
+    // first element and, if it has its own, of the second.
     float sines[kAngles][kShare] = {}, cosines[kAngles][kShare] = {};
     if constexpr (C::turned) {
       MACO_UNROLL
@@ -708,11 +716,12 @@ struct AttentionStep {
         for (int d = S::D; d < 16 * S::kSteps; ++d) put(row.area, row.line, d, from_acc<X>(0.0f));
     }
   }
-  // The task's queries and, with the first split, the new keys and values: a warp each.
+  // Prepares the task's queries and, with the first split, the new keys and values: each warp one
+  // row.
   MACO_FN void prepare_rows() {
     const i64 position = C::position::get(ctx);
     const int fresh = t.split == 0 ? (int)t.all : 0;
-    // Those of one task become the cache's.
+    // One task appends them to the cache.
     const bool appends = t.first == 0 && t.head % (C::HQ / C::HKV) == 0;
     const i64 behind = C::stored ? t.old : 0;
     const N* norms[2] = {};
@@ -752,8 +761,8 @@ struct AttentionStep {
     }
   }
 
-  // f(block, group, page) of the keys, or of the values, of at most kBlocks blocks. C::pages of
-  // them are waited for, and let go, together.
+  // Calls f(block, group, page) for the keys, or the values, of at most kBlocks blocks. C::pages
+  // pages are awaited, and released, together.
   template <int kBlocks, class F>
   static MACO_FN void each_page(PageTaker& pages, int blocks, const F& f) {
     constexpr int kAll = kBlocks * S::kGroups;
@@ -767,8 +776,8 @@ struct AttentionStep {
       pages.release_together(here);
     }
   }
-  // Blocks of which all rows see seen(block) keys here, but for those of `edge`, which the first
-  // begins with.
+  // Blocks of which all rows see seen(block) keys here, except for the keys of `edge`, with which
+  // the first block begins.
   template <int kBlocks, class Seen>
   static MACO_FN void round_of_keys(Keys& found, PageTaker& pages, int blocks, const Seen& seen,
                                     const Sight& edge) {
@@ -794,7 +803,8 @@ struct AttentionStep {
         const int left = (int)least(S::kKeys, t.old - begin - b * kStride) - Keys::chunk();
         return kWarpLanes == 1 ? left : (int)least(left, kStepChunk);
       };
-      // A lone block has code of its own: what is skipped in that of four is fetched all the same.
+      // A single block has code of its own: the code for four would be fetched even where it is
+      // skipped.
       if (kWarpLanes > 1 && blocks == 1)
         round_of_keys<1>(found, pages, blocks, seen, edge);
       else
@@ -850,8 +860,8 @@ MACO_OP void attention_step(Context& ctx, Args args, u32 tile) {
   AttentionStep<C>(ctx, args, tile).run();
 }
 
-// What the splits found, as a warp takes it: of an element of a head, a lane's, all values; of the
-// head the largest scores and totals of every kWidth-th split, so that kWidth lanes have all.
+// The splits' results as a warp takes them: for one element of a head (a lane's) all values, and
+// the largest scores and totals of every kWidth-th split, so that kWidth lanes together have all.
 template <int kSplits, int kTotals>
 struct FoundParts {
   static constexpr int kWidth = (int)least(power_above(kSplits), kWarpLanes);
@@ -860,7 +870,8 @@ struct FoundParts {
   static MACO_FN int own(int j) {
     return (int)least(warp_lane() % kWidth + j * kWidth, kSplits - 1);
   }
-  // from(split): where its part of the head is. All are asked for before the first has come.
+  // from(split): where the split's part of the head is. All loads are issued before the first
+  // returns.
   template <class F>
   MACO_FN void load(Context&, const float*, F from, i64 d) {
     MACO_UNROLL
@@ -887,7 +898,7 @@ struct FoundParts {
       total[j] = runs[kSplits + 2 * j + 1].get(0);
     }
   }
-  // Sums of weighed values and of weights, in the order of splits; their quotient.
+  // The quotient of the sums of weighted values and of weights, added in the order of splits.
   MACO_FN float merged() {
     float high = kLeast, sum = 0, whole = 0;
     MACO_UNROLL
@@ -908,14 +919,13 @@ struct FoundParts {
   }
 };
 
-// Puts splits together: HB heads of a row. Operands parts [rows, splits, HQ, D + 2]: sums of
-// weighed values, the largest score, the sum of weights; y [rows,HQ*D]. C: Y, rows, HQ, HB, D,
-// splits.
+// Merges splits: HB heads of a row. Operands parts [rows, splits, HQ, D + 2]: sums of weighted
+// values, the largest score, the sum of weights; y [rows,HQ*D]. C: Y, rows, HQ, HB, D, splits.
 template <class C>
 MACO_OP void attention_merge(Context& ctx, Args args, u32 tile) {
   using Y = typename C::Y;
   constexpr i64 kTasks = C::HQ / C::HB, kPart = C::D + 2;             // of a row
-  constexpr int kRuns = (int)((C::D + kWarpLanes - 1) / kWarpLanes);  // of a head, a warp's each
+  constexpr int kRuns = (int)((C::D + kWarpLanes - 1) / kWarpLanes);  // of a head, for a warp each
   const i64 row = tile / kTasks, first = tile % kTasks * C::HB;
   if (row >= C::rows::get(ctx)) return;
   const auto parts =

@@ -1,55 +1,56 @@
-// attention_tile: softmax(q k^T * scale) v of many query rows, on tensor cores: a task is some rows
-// of some of the heads that share keys, and a warp sixteen of these, row r / HB and head r % HB of
-// the task being row r of the tile. Each warp goes over the blocks of keys that its rows see, which
-// come through pages (attention_pages.cuh), with an online softmax in f32: a row has the same bits
-// in every tile. With a window a task begins with the block of the first key that one of its rows
-// sees. Weights are rounded to the type of the values, or, where the result has another
-// type, to twice its bits.
+// attention_tile: softmax(q k^T * scale) v of many query rows, on tensor cores. A task has some
+// rows of some heads that share keys; row r / HB and head r % HB of the task are row r of the tile.
+// A warp has sixteen rows of the tile. Each warp goes over the blocks of keys that its rows see,
+// which come through pages (attention_pages.cuh), with an online softmax in f32: a row has the same
+// bits in every tile. With a window a task begins with the block of the first key that one of its
+// rows sees. Weights are rounded to the type of the values or, if the result has another type, to
+// twice its bits.
 
 namespace maco::ops {
 
-constexpr int kTileRows = 16;  // of a warp: a fragment's
-// The score of a key that a row doesn't see: less than any that counts.
+constexpr int kTileRows = 16;  // of a warp: those of a fragment
+// The score of a key that a row doesn't see: less than any score that counts.
 MACO_FN float unseen() { return float_of(0xff800000u); }
 
 template <class C>
 struct TileShape : HeadGroups<C> {
   using X = typename C::X;
   static constexpr int kRows = (int)(C::HB * C::BT);
-  // Of a block: a page of keys, a page of values.
+  // Keys of a block, which has a page of keys and a page of values for each group.
   static constexpr int kKeys = kPageLines / HeadGroups<C>::kGroups;
-  static constexpr bool kTwice = !is_same<X, typename C::Y>;  // the bits of weights
+  static constexpr bool kTwice = !is_same<X, typename C::Y>;  // whether weights have twice the bits
   // Softmax to base 2: 2^(kUnit * score). A negative scale would turn the largest score into the
-  // smallest; scores are multiplied by it first, as capped ones are.
+  // smallest, so scores are first multiplied by it, as capped ones are.
   static constexpr double kLog2e = 1.4426950408889634;
   static constexpr bool kScaled = C::softcap > 0 || !((float)(C::scale * kLog2e) > 0);
   static constexpr float kUnit = (float)(kScaled ? kLog2e : C::scale * kLog2e);
-  // A score equal to the one that weights are relative to weighs 2^kLift, none more than
+  // A score equal to the one to which weights are relative has weight 2^kLift, and none more than
   // 2^(kLift + kSlack): f16 has few exponents below 1.
   static constexpr float kLift = is_same<X, f16> ? 12.0f : 0.0f;
   static constexpr float kSlack = is_same<X, f16> ? 3.0f : 8.0f;
   static MACO_FN float scaled(float score) {
     return kScaled ? near_score_of_product<C, !kTwice>(score) : score;
   }
-  // To base 2.
+  // The score to base 2.
   static MACO_FN float to_base2(float score) { return fmul(scaled(score), kUnit); }
-  // Of a score to base 2, relative to `high`: of that itself exactly 2^kLift, however large it is.
+  // The weight of a score to base 2, relative to `high`: for `high` itself exactly 2^kLift, however
+  // large it is.
   static MACO_FN float weight(float score, float high) {
     return fexp2(fadd(fsub(score, high), kLift));
   }
-  // Of a score to any base, with factor and summand, of which the latter is rounded as the score is
-  // that weights are relative to, to base 2. Of that itself it is nearly 2^kLift where
-  // is_small(high).
+  // The weight of a score to any base, by a factor and a summand. The summand is rounded like
+  // `high`, the score to which weights are relative, to base 2. For `high` itself the weight is
+  // nearly 2^kLift if is_small(high).
   static MACO_FN float weight(float score, float factor, float summand) {
     return fexp2(ffma(score, factor, summand));
   }
-  // Of a row that sees nothing: below every score, and finite to base 2.
+  // The top of a row that sees nothing: below every score, and finite to base 2.
   static constexpr float kNone = 0.5f * (kUnit > 1 ? kLeast / kUnit : kLeast);
   static MACO_FN bool is_small(float high) { return high > -4096.0f && high < 4096.0f; }
   static_assert(kKeys % 16 == 0, "blocks are whole steps");
 };
 
-// Which rows, heads and keys a task has.
+// The rows, heads and keys of a task.
 template <class C>
 struct AttentionTile {
   i64 head, kv_head, first, rows, length, sees, last;
@@ -61,12 +62,12 @@ struct AttentionTile {
     const i64 all = C::rows::get(ctx);
     rows = least(C::BT, all - first);
     length = C::length::get(ctx);
-    // Row t sees keys up to sees + t if causal, else all.
+    // Row t sees keys up to sees + t if causal, else all keys.
     sees = C::causal ? length - all + first + 1 : length;
     last = rows > 0 ? limit(rows - 1) : 0;
   }
   MACO_FN i64 limit(i64 t) const { return C::causal ? sees + t : length; }
-  // The block of the first key that a row sees begins here.
+  // The begin of the block with the first key that a row sees.
   MACO_FN i64 begin() const { return round_down(first_seen<C>(limit(0)), TileShape<C>::kKeys); }
 };
 
@@ -75,7 +76,7 @@ struct AttentionTile {
 template <class C, int kOnce = TileShape<C>::kKeys>
 struct WarpRows {
   using S = TileShape<C>;
-  static constexpr int kKeys = kOnce;  // whose scores a warp has at once
+  static constexpr int kKeys = kOnce;  // for so many keys a warp has scores at once
   using Scores = float[kKeys / 8][4];
   using X = typename C::X;
   using Y = typename C::Y;
@@ -87,11 +88,11 @@ struct WarpRows {
   const AttentionTile<C>& t;
   const int thread = task_thread(), lane = thread & 31, own_warp = (int)((u32)thread >> 5);
   u32 q[S::kSteps][4];
-  // Of rows lane / 4 and that + 8: the score (not to base 2) that weights are relative to, this
-  // lane's sum of them, and that of weighed values.
+  // For rows lane / 4 and that + 8: the score (not to base 2) to which weights are relative, this
+  // lane's sum of weights, and its sum of weighted values.
   float top[2] = {S::kNone, S::kNone}, total[2] = {}, sum[2 * S::kSteps][4] = {};
   Scores score;
-  // Keys up to which the two rows see, and the first and the last row of the warp; with a window
+  // Up to which keys the two rows see, and the warp's first and last row; with a window each sees
   // kWindow of them.
   int limits[2], fewest, most;
 
@@ -107,13 +108,13 @@ struct WarpRows {
   MACO_FN int line() const { return lane & 7; }
   MACO_FN int row(int half) const { return (lane >> 2) + 8 * half; }
   MACO_FN int column(int j, int e) const { return j * 8 + (lane & 3) * 2 + (e & 1); }
-  // Rows that aren't there stand for the last one.
+  // Missing rows count as the last one.
   MACO_FN int limit(int r) const {
     return (int)t.limit(least((own_warp * kTileRows + r) / C::HB, t.rows - 1));
   }
   MACO_FN char* lines(char* scratch) const { return scratch + own_warp * (kTileRows * kLineBytes); }
-  // f(line, chunk, row, first column) for each chunk of a group that the lane moves between its
-  // warp's lines and the rows of a matrix [.., kCols].
+  // Calls f(line, chunk, row, first column) for each chunk of a group that the lane moves between
+  // its warp's lines and the rows of a matrix [.., kCols].
   template <i64 kCols, class F>
   MACO_FN void each_chunk(int group, F f) const {
     MACO_UNROLL
@@ -161,8 +162,8 @@ struct WarpRows {
     }
   }
 
-  // The largest of this lane's scores of each row. Both rows in turn, here and below: either alone
-  // would wait for itself most of the time.
+  // The largest of this lane's scores for each row. The two rows alternate, here and below: one
+  // alone would mostly wait for its own results.
   MACO_FN void lane_tops(const Scores& score, float (&high)[2]) const {
     constexpr int kApart = 4;  // maxima that don't wait for each other
     float highs[kApart][2];
@@ -184,7 +185,8 @@ struct WarpRows {
     }
   }
   MACO_FN float base2_top(int half) const { return fmul(top[half], S::kUnit); }
-  // Of a row's largest score, or of one lane's: has it outgrown what weights are relative to?
+  // Whether a row's largest score, or one lane's, has outgrown the score to which weights are
+  // relative.
   MACO_FN bool outgrows(float high, int half) const {
     return !(fsub(fmul(high, S::kUnit), base2_top(half)) <= S::kSlack);
   }
@@ -201,8 +203,8 @@ struct WarpRows {
       }
     }
   }
-  // Follows the largest scores of rows that have outgrown what weights are relative to, and makes
-  // large scores fit for weigh_all.
+  // Updates the tops of rows whose largest scores have outgrown them, and makes large scores fit
+  // for weigh_all.
   MACO_FN void follow_tops(Scores& score, float (&high)[2], float (&shrink)[2], float (&factor)[2],
                            float (&summand)[2]) {
     MACO_UNROLL
@@ -221,7 +223,7 @@ struct WarpRows {
       summand[half] = fsub(S::kLift, high[half]);
       large[half] = !S::is_small(high[half]);
     }
-    // Those of rows with large ones first take away what they have in common.
+    // Rows with large scores first subtract what they have in common.
     if (warp_any(large[0] || large[1])) {
       MACO_UNROLL
       for (int j = 0; j < kKeys / 8; ++j) {
@@ -237,12 +239,13 @@ struct WarpRows {
       }
     }
   }
-  // Scores become weights, where kMasked 0 of the keys that a row doesn't see. `begin`: the first.
-  // Where it says so, what weighed values came to before has to shrink.
+  // Turns scores into weights; with kMasked, keys that a row doesn't see get 0. `begin`: the first
+  // key. Returns whether the sums so far have to shrink, and by how much.
   //
-  // Weights are relative to the largest score of the row when that last grew by more than kSlack:
-  // nearly always that is known before any lane has looked at the scores. kAtOnce: then they are
-  // worked out while lanes look, and again if one has grown. Else `weights` may be `score`.
+  // Weights are relative to the row's largest score at the time when it last grew by more than
+  // kSlack. This reference is nearly always known before any lane has looked at the scores.
+  // kAtOnce: weights are computed while lanes look, and again if the reference has grown. Otherwise
+  // `weights` may be `score`.
   template <bool kMasked, bool kAtOnce>
   MACO_FN bool weigh_scores(Scores& score, Scores& weights, int begin, float (&shrink)[2]) {
     MACO_UNROLL
@@ -295,7 +298,7 @@ struct WarpRows {
     return bits_as<u32>(Vec<X, 2>{{from_acc<X>(a), from_acc<X>(b)}});
   }
   static MACO_FN float rest(float x) { return fsub(x, to_acc(from_acc<X>(x))); }
-  // Of the sixteen values whose weights are scores j and j + 1.
+  // Loads the sixteen values whose weights are scores j and j + 1.
   MACO_FN void load_values(u32 (&v)[4], const char* values, int j, int n) const {
     load_matrices<true>(v, values + swizzled(n / 4 * S::kKeys + j * 8 + (matrix() & 1) * 8 + line(),
                                              n % 4 * 2 + (matrix() >> 1)));
@@ -317,7 +320,7 @@ struct WarpRows {
       multiply_matrices<kBf16>(sum[2 * n], high, v[0], v[1]);
       multiply_matrices<kBf16>(sum[2 * n + 1], high, v[2], v[3]);
       if constexpr (S::kTwice) {
-        // The rest of a weight may be 0 or less, and has no part in what isn't finite.
+        // The rest of a weight may be 0 or less, and isn't multiplied by values that aren't finite.
         MACO_UNROLL
         for (int i = 0; i < 4; ++i) v[i] &= ~((not_finite(v[i]) >> 15) * 0xffffu);
         multiply_matrices<kBf16>(sum[2 * n], low, v[0], v[1]);
@@ -329,17 +332,17 @@ struct WarpRows {
     MACO_UNROLL
     for (int j = 0; j < kKeys / 8; j += 2) add_step(values, j, [](u32(&)[4]) {});
   }
-  // The same where not all rows see all of them.
+  // The same where not all rows see all values.
   MACO_FN void add_seen_values(const char* values, int begin, char* scratch) {
     MACO_UNROLL
     for (int j = 0; j < kKeys / 8; j += 2) {
       const int all = (int)least(fewest - begin - j * 8, 16);  // that all rows see
       const int some = (int)least(most - begin - j * 8, 16);   // that one of them sees
       if (some <= 0) break;
-      const int hidden = fewest - kWindow - begin - j * 8;  // with a window: that none sees
+      const int hidden = fewest - kWindow - begin - j * 8;  // with a window: that no row sees
       if (kWindow > 0 && hidden >= 16) continue;
-      // Of the values of a fragment this lane has two keys, and those 8 behind them. Those that no
-      // row sees count as zero.
+      // This lane has two keys of a fragment's values, and the two that are 8 behind. Values that
+      // no row sees count as zero.
       u32 kept[2];
       MACO_UNROLL
       for (int i = 0; i < 2; ++i) {
@@ -354,7 +357,7 @@ struct WarpRows {
       };
       const bool apart =
           all < some || (kWindow > 0 && most > fewest && most - kWindow > begin + j * 8);
-      u32 odd = 0;  // a row may see something that isn't a number while another doesn't
+      u32 odd = 0;  // some row may see a value that isn't finite, which another row doesn't see
       if (apart) {
         MACO_UNROLL
         for (int n = 0; n < S::kSteps; ++n) {
@@ -372,13 +375,13 @@ struct WarpRows {
       }
     }
   }
-  // Not 0 if one of two elements is an infinity or NaN: 1 added to the exponent overflows it.
+  // Not 0 if one of the two elements is an infinity or NaN: adding 1 to the exponent overflows it.
   static MACO_FN u32 not_finite(u32 pair) {
     constexpr u32 kExponents = kBf16 ? 0x7f807f80u : 0x7c007c00u;
     constexpr u32 kOnes = kBf16 ? 0x00800080u : 0x04000400u;
     return ((pair & kExponents) + kOnes) & 0x80008000u;
   }
-  // Value by value: one that a row doesn't see may be anything, and 0 * infinity is not 0.
+  // Adds value by value: a value that a row doesn't see may be anything, and 0 * infinity is not 0.
   MACO_FN void add_each(const char* values, int key, int j, int count, char* scratch) {
     float* weights = (float*)lines(scratch);  // by key
     warp_sync();
@@ -470,14 +473,14 @@ struct WarpRows {
 
 // ---- groups of four warps ----------------------------------------------------
 
-// Four warps multiply 64 rows at once by what bulk copies brought. All values of a block count,
-// with weights of 0 for those that a row doesn't see; so that garbage behind the last key has no
-// part, zeros take its place. Where a value that only some rows see isn't finite, each is added by
-// itself.
+// Four warps together multiply 64 rows by what bulk copies brought. All values of a block count,
+// with weight 0 for values that a row doesn't see. Values behind the last key are replaced by
+// zeros, so that garbage has no effect. If a value that only some rows see isn't finite, each value
+// is added by itself.
 //
-// Keys go in chunks of 64, or 32 of long heads. While scores of a chunk become weights, the next
-// chunk's are multiplied, and the values of the one before are weighed: the tensor cores don't wait
-// for the exponentials, nor these for them.
+// Keys go in chunks of 64, or of 32 for long heads. While scores of a chunk become weights, the
+// next chunk's scores are multiplied, and the values of the chunk before are weighted: neither
+// tensor cores nor exponentials wait for the other.
 template <class C>
 constexpr int kKeysAtOnce = (int)least(kBlockK, TileShape<C>::kKeys);
 template <class C>
@@ -492,12 +495,12 @@ struct GroupRows : WarpRows<C, kKeysAtOnce<C>> {
   static constexpr int kChunkKeys = Base::kKeys, kChunks = S::kKeys / kChunkKeys;  // of a block
   static constexpr u32 kChunkUnits = kChunkKeys * kLineBytes / kUnit;
   static constexpr int kPairKeys = 2 * kChunkKeys;
-  static constexpr bool kAtOnce = S::kGroups == 1;  // else there aren't registers for both
+  static constexpr bool kAtOnce = S::kGroups == 1;  // else there are too few registers
   static_assert(!S::kTwice, "weights have the bits of values");
   static_assert(kChunks == 1 || kChunks == 2, "a pair of chunks is two blocks, or one");
-  // Chunks overlap where the ring holds what is needed at once: from the values of a chunk to those
-  // of the next but one, if each chunk has pages of its own, else from the values of a block to
-  // those of the next. Otherwise block comes after block.
+  // Chunks overlap if the ring holds the pages that are needed at once. If each chunk has pages of
+  // its own, these are from the values of a chunk to the values of the next but one; else from the
+  // values of a block to those of the next. Otherwise blocks follow one another.
   static constexpr u32 kPagesAtOnce = kChunks == 1 ? 5 : 3;
   static constexpr bool kOverlaps = kRingPages >= kPagesAtOnce;
   static_assert(kRingPages >= 2, "keys and values of a block are held");
@@ -507,21 +510,21 @@ struct GroupRows : WarpRows<C, kKeysAtOnce<C>> {
   using Base::sum;
   using Base::t;
   int some_see;     // keys up to which some row of the group sees
-  u32 queries = 0;  // the operand: lines of all the tile's rows, those of a group of the head first
+  u32 queries = 0;  // the operand: lines of all rows of the tile, group by group of the head
 
   MACO_FN explicit GroupRows(const AttentionTile<C>& tile) : Base(tile) {
     const int first = this->own_warp / 4 * kRows;  // of the tile's rows
     some_see =
         first < t.rows * C::HB ? (int)t.limit(least((first + kRows - 1) / C::HB, t.rows - 1)) : 0;
   }
-  // Does a row of the group see a key before `end`?
+  // Whether a row of the group sees a key before `end`.
   MACO_FN bool sees_before(int end) const {
     return kWindow == 0 || end > (int)t.limit(this->own_warp / 4 * kRows / C::HB) - kWindow;
   }
 
   MACO_FN void load_queries(const X* from, char* scratch) {
-    // All of them at once. (Rows that aren't there may hold anything, but what lies behind a head
-    // in its last step, where zeros of keys meet it, may not.)
+    // All of them at once. (Missing rows may hold anything. What lies behind a head in its last
+    // step may not, because it is multiplied by zeros of keys.)
     const i64 first = t.first * C::q_cols + t.head * C::D;
     Vec<X, kChunk> chunks[S::kGroups][kTileRows * kChunk / kWarpLanes];
     MACO_UNROLL
@@ -546,12 +549,13 @@ struct GroupRows : WarpRows<C, kKeysAtOnce<C>> {
         (u32)warp_uniform((int)wgmma_operand(scratch + this->own_warp / 4 * kRows * kLineBytes));
   }
 
-  // A page as an operand. It costs a trip through the shuffle unit: to be asked for in good time.
+  // A page as an operand. This takes a trip through the shuffle unit, so it should be requested
+  // early.
   static MACO_FN u32 operand(const PageTaker& pages, PageUse page) {
     return (u32)warp_uniform(
         (int)wgmma_operand<S::kKeys>(pages.pages + (i64)page.slot * Cta::kPageBytes));
   }
-  // These two begin products of a chunk, behind a wgmma_begin.
+  // These two begin multiplications for a chunk, behind a wgmma_begin.
   MACO_FN void score_keys(Scores& scores, u32 keys) {
     constexpr u32 kStep = 32 / kUnit, kGroupUnits = S::kKeys * kLineBytes / kUnit;
     wgmma_new<kChunkKeys, Base::kBf16>(scores, queries, keys);
@@ -562,7 +566,7 @@ struct GroupRows : WarpRows<C, kKeysAtOnce<C>> {
                                            keys + s / 4 * kGroupUnits + s % 4 * kStep);
     wgmma_end();
   }
-  // Weights as products take them.
+  // Weights in the form that multiplications take.
   using Weights = u32[kChunkKeys / 16][4];
   MACO_FN void pack_weights(const Scores& scores, Weights& weights) const {
     MACO_UNROLL
@@ -571,7 +575,7 @@ struct GroupRows : WarpRows<C, kKeysAtOnce<C>> {
       for (int i = 0; i < 4; ++i) {
         weights[s][i] =
             Base::pair(scores[2 * s + i / 2][i % 2 * 2], scores[2 * s + i / 2][i % 2 * 2 + 1]);
-        settle(weights[s][i]);  // else between products, which wait for each other then
+        settle(weights[s][i]);  // else it is computed between multiplications, which then wait
       }
     }
   }
@@ -582,7 +586,7 @@ struct GroupRows : WarpRows<C, kKeysAtOnce<C>> {
       wgmma_rows<16 * S::kSteps, Base::kBf16>(sum, weights[s], values + s * kStep);
     wgmma_end();
   }
-  // From here on nobody needs scores: registers would be kept for them where some rows have none.
+  // Scores are dead from here on. Registers would be kept for them if some rows have none.
   MACO_FN void forget_scores() {
     MACO_UNROLL
     for (int j = 0; j < kChunkKeys / 8; ++j) {
@@ -591,7 +595,7 @@ struct GroupRows : WarpRows<C, kKeysAtOnce<C>> {
     }
   }
 
-  // The same value by value, as WarpRows.
+  // The same value by value, as in WarpRows.
   MACO_FN void add_each_value(const char* values, int begin, char* scratch) {
     MACO_UNROLL
     for (int j = 0; j < kChunkKeys / 8; j += 2) {
@@ -600,8 +604,8 @@ struct GroupRows : WarpRows<C, kKeysAtOnce<C>> {
     }
   }
 
-  // By all consumers: zeros for the values of a block behind the last there is. Is one of the
-  // others not finite?
+  // All consumers replace the values of a block behind the last key by zeros. Returns whether
+  // another value isn't finite.
   MACO_FN bool tidy_values(char* values, int begin) const {
     u32 odd = 0;
     MACO_UNROLL
@@ -625,15 +629,15 @@ struct GroupRows : WarpRows<C, kKeysAtOnce<C>> {
     PageUse keys, values;    // pages
     u32 keys_at, values_at;  // operands
   };
-  // Goes over chunks in order, of which it takes a block's pages with the first.
+  // Goes over chunks in order; takes a block's pages with its first chunk.
   struct ChunkTaker {
     PageTaker& pages;
-    // Of the pages that come next: operands, and whether they have landed.
+    // For the next pages: their operands, and whether they have arrived.
     u32 keys_at, values_at;
     bool landed;
     MACO_FN explicit ChunkTaker(PageTaker& p) : pages(p) { look(); }
     MACO_FN void look() {
-      // Two more than are held by then, or they can't have landed.
+      // The ring must hold two pages more than are in use by then, or they can't have arrived.
       landed = kRingPages >= kPagesAtOnce + 2 && pages.landed(2);
       PageUse page = pages.next_page();
       keys_at = operand(pages, page);
@@ -645,7 +649,7 @@ struct GroupRows : WarpRows<C, kKeysAtOnce<C>> {
       const PageUse keys = pages.take_landed();
       return {keys, pages.take_landed(), keys_at, values_at};
     }
-    // The chunk behind `place`: the kOdd of a pair.
+    // The chunk behind `place`; kOdd: the second of a pair.
     template <bool kOdd>
     MACO_FN Place after(const Place& place) {
       if constexpr (kOdd && kChunks == 2) {
@@ -656,18 +660,19 @@ struct GroupRows : WarpRows<C, kKeysAtOnce<C>> {
       }
     }
   };
-  // Whether the even chunk of a pair is the last of its block; the odd one always is.
+  // Whether the first chunk of a pair is the last of its block; the second always is.
   static constexpr bool kEvenIsLast = kChunks == 1;
 
-  // The weights of a chunk, behind products that have been begun: these have ended then, and sums
-  // and weights are relative to the same score. The first chunk of a row would be weighed twice.
+  // Computes the weights of a chunk behind multiplications that have begun. These have then ended,
+  // and sums and weights are relative to the same score. The first chunk of a row would be weighted
+  // twice.
   template <bool kFirst>
   MACO_FN void weigh_chunk(Scores& scores, Weights& weights) {
     constexpr bool kApart = kAtOnce && !kFirst;
     float shrink[2];
     Scores apart;
     Scores& unpacked = kApart ? apart : scores;
-    // A wait that doesn't depend on what is worked out meanwhile would be moved in front of it.
+    // The compiler would move a wait that doesn't depend on this computation in front of it.
     if (this->template weigh_scores<false, kApart>(scores, unpacked, 0, shrink)) {
       wgmma_wait();
       this->shrink_sums(shrink);
@@ -677,7 +682,7 @@ struct GroupRows : WarpRows<C, kKeysAtOnce<C>> {
     pack_weights(unpacked, weights);
   }
 
-  // The next `count` keys, whole pairs of chunks, of which all rows see all.
+  // The next `count` keys, in whole pairs of chunks; all rows see all of them.
   MACO_FN void add_seen_chunks(PageTaker& pages, int count) {
     ChunkTaker taker(pages);
     Scores odd;
@@ -724,7 +729,7 @@ struct GroupRows : WarpRows<C, kKeysAtOnce<C>> {
     pages.release_page(next.values);
   }
 
-  // The next block of keys, of which some rows see some.
+  // The next block of keys; some rows see some of them.
   MACO_FN void add_block(Context& ctx, PageTaker& pages, int block, const X* q) {
     const u32 keys_at = operand(pages, pages.next_page());
     pages.take();
@@ -758,7 +763,7 @@ struct GroupRows : WarpRows<C, kKeysAtOnce<C>> {
     pages.release();
     pages.release();
   }
-  // The same with values that aren't finite.
+  // The same for values that aren't finite.
   MACO_FN void add_odd_block(Context& ctx, const char* values, u32 keys_at, int block, const X* q) {
     MACO_ROLLED
     for (int chunk = 0; chunk < kChunks; ++chunk) {
@@ -771,7 +776,7 @@ struct GroupRows : WarpRows<C, kKeysAtOnce<C>> {
         wgmma_wait();
         this->template weigh_keys<true>(begin);
       }
-      cta_sync();  // the queries' memory is taken for a while
+      cta_sync();  // the queries' memory is used for something else for a while
       if (some) add_each_value(values + chunk * (kChunkKeys * kLineBytes), begin, ctx.scratch());
       cta_sync();
       load_queries(q, ctx.scratch());
@@ -779,7 +784,7 @@ struct GroupRows : WarpRows<C, kKeysAtOnce<C>> {
   }
 
   MACO_FN void run(Context& ctx, const X* q) {
-    const int tile_sees = (int)t.limit(0), last = (int)t.last;  // all of its rows, one of them
+    const int tile_sees = (int)t.limit(0), last = (int)t.last;  // all rows see this far; one sees
     PageTaker pages(ctx);
     int block = (int)t.begin();
     if constexpr (kWindow > 0) {
@@ -804,7 +809,7 @@ struct GroupRows : WarpRows<C, kKeysAtOnce<C>> {
       for (; block < last; block += S::kKeys) add_block(ctx, pages, block, q);
     }
     pages.finish();
-    cta_sync();  // before the memory is taken for results
+    cta_sync();  // before the memory is reused for results
   }
 };
 
@@ -825,7 +830,7 @@ struct LoneRows {
     for (float& x : top) x = kLeast;
   }
   MACO_FN int rows() const { return (int)(t.rows * C::HB); }
-  // Of a matrix [.., cols].
+  // The place in a matrix [.., cols].
   MACO_FN i64 place(int r, i64 cols) const {
     return (t.first + r / C::HB) * cols + (t.head + r % C::HB) * C::D;
   }
@@ -843,7 +848,7 @@ struct LoneRows {
       for (int i = 0; i < kChunk; ++i) to[d + i] = to_acc(chunk[i]);
     }
   }
-  // Some keys from `at` of the block on, which begins with key `begin`.
+  // Adds some keys from `at` on, in the block that begins with key `begin`.
   MACO_FN void add_keys(const char* keys, const char* values, i64 begin, int at) {
     const int most = (int)least(t.last - begin - at, kKeysOnce);
     const auto seen = [&](int r) { return (int)least(t.limit(r / C::HB) - begin - at, most); };
@@ -927,7 +932,7 @@ MACO_FN void attention_rows(Context& ctx, const Args& args, u32 tile) {
   rows.run(ctx, q);
   rows.store(args.ptr<typename C::Y>(3), ctx.scratch());
 }
-// Asynchronous products may not be in a function of their own.
+// A function with asynchronous multiplications must be inlined.
 template <class C>
 MACO_OP void attention_tile_alone(Context& ctx, Args args, u32 tile) {
   attention_rows<C, typename Either<(kWarpLanes == 1), LoneRows<C>, WarpRows<C>>::type>(ctx, args,
@@ -936,8 +941,8 @@ MACO_OP void attention_tile_alone(Context& ctx, Args args, u32 tile) {
 
 // Operands q [rows,q_cols], of which HQ*D columns from q_begin on count, k and v [.., HKV*D], y
 // [rows,HQ*D]. C: X (of q, k and v), Y, rows, length, q_cols, q_begin, HQ, HKV, D, HB (heads of a
-// task), BT (its rows), causal, boxes, wgmma (by groups of four warps), and what attention_scores
-// takes.
+// task), BT (its rows), causal, boxes, wgmma (by groups of four warps), and the parameters of
+// attention_scores.
 template <class C>
 MACO_FN void attention_tile(Context& ctx, const Args& args, u32 tile) {
   if constexpr (kWarpLanes > 1 && C::wgmma) {

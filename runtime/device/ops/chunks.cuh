@@ -1,4 +1,5 @@
-// chunks.cuh: a tile of a user's algorithm, from one place or reduced from several, to others.
+// chunks.cuh: a tile of a user's algorithm, copied from one place or reduced from several, to one
+// or more places.
 //
 // C: W, cols, BR, BC, across, stride, rows, packets, reduce as in collectives.cuh; x_blocks,
 // y_blocks: the tensor has a block for each rank; slots: there are some, of Part; moves: where task
@@ -10,7 +11,7 @@
 namespace maco {
 namespace ops {
 
-// As the tiles of collectives.cuh lie: a cell for each.
+// Tiles lie as those of collectives.cuh: each has a cell.
 template <class C>
 struct ChunkTiles : C {
   static constexpr i64 slot_div = 1, T = 1;
@@ -24,11 +25,11 @@ struct Chunks {
   using A = AccOf<Part>;
   using Tiles = ChunkTiles<C>;
   using Unit = PacketUnit<Tiles, Part>;
-  // As many elements at once as a packet has, or as fit in an access of the widest.
+  // As many elements at once as a packet has, or as the widest access holds.
   using Measure = typename Either<(C::packets || sizeof(Part) >= sizeof(Y)), Part, Y>::type;
   static constexpr int V = unit_elements<Tiles, Measure>();
   static constexpr int kAhead = units_ahead<Tiles, Measure>(kLoadsAhead);
-  static constexpr bool kRows = !C::packets || Unit::kSide == 2;  // units stand in one row
+  static constexpr bool kRows = !C::packets || Unit::kSide == 2;  // each unit lies in one row
   static constexpr bool kAlike = is_same<X, Part> && is_same<Y, Part>;
   Context& ctx;
   const TileBox<Tiles>& box;
@@ -36,10 +37,10 @@ struct Chunks {
   Y* y;
   Part* slots;
   PeerSlots<Part> peers;
-  int place;  // in the table: the first
+  int place;  // index of the first place in the table
   int from, to;
   bool whole;
-  i64 block;  // elements of a tensor's
+  i64 block;  // elements of a tensor's block
   u32 flag, sent_flag;
 
   static MACO_FN bool is_slot(u64 word) { return (word & 1) != 0; }
@@ -59,7 +60,7 @@ struct Chunks {
       }
     }
   }
-  // False: the run stops.
+  // Returns false if the run stops.
   template <bool kAll>
   MACO_FN bool load_slot(Raw<Part, V> (&v)[kAhead], u64 word, const Units<kAll>& units) const {
     const i64 at = cell_of(word);
@@ -114,7 +115,7 @@ struct Chunks {
           sum[k][e] = j == 0 ? part[k][e] : reduce_step<C>(sum[k][e], part[k][e]);
       }
     }
-    // What is alike everywhere and comes from one place keeps its bits.
+    // If all types are the same and there is one source, bits are kept.
     Y result[kAhead][V];
     Part sent[kAhead][V];
     MACO_UNROLL
@@ -165,7 +166,7 @@ MACO_OP void chunks(Context& ctx, Args args, u32 task) {
   using Y = typename C::Y;
   using Part = typename C::Part;
   using Tiles = ChunkTiles<C>;
-  constexpr int kSlots = C::slots ? 2 : 1;  // where there are none, nothing comes of it
+  constexpr int kSlots = C::slots ? 2 : 1;  // without slots this operand isn't used
   const int at = (int)C::moves((int)task);
   const TileBox<Tiles> box(ctx, (u32)C::moves(at));
   const u64 head = C::moves(at + 1);

@@ -1,5 +1,5 @@
-// collectives.cuh: a tile to peers' slots (put), the reduction of what arrived (combine), an
-// arrived tile to a tensor (take), zeros to a tile of a tensor (clear).
+// collectives.cuh: puts a tile into peers' slots (put), reduces what arrived (combine), copies an
+// arrived tile to a tensor (take), or clears a tile of a tensor (clear).
 //
 // C: W world; T tiles of a block; cols, rows of a block; BR x BC a tile; across tiles a row of
 // tiles; stride elements of a tile in a slot row;
@@ -11,8 +11,8 @@
 // Operands: put (x, slots); combine (x, slots, y[, slots of the result]); combine_finished (x,
 //    slots, y, then whatever C::finish reads); take (slots or x, y); clear (y).
 //
-// A thread has several loads of 16 bytes under way, or of as much as tiles are aligned to; of
-// packets it looks at those of several sources at once. Loops are the same for all lanes of a warp.
+// A thread has several loads of 16 bytes in flight, or of the tiles' alignment if that is less; for
+// packets it polls those of several sources at once. Loops are the same for all lanes of a warp.
 
 namespace maco {
 namespace ops {
@@ -22,8 +22,8 @@ namespace ops {
 enum class PeerMode : u8 { others, each, owner, fixed, shift, block };
 enum class Reduction : u8 { sum, avg, max, min };
 
-// Units of a tile that a thread moves at once, of n: kConsumers apart. Unless it is known that all
-// are there, the last stands for those behind it, and isn't stored again.
+// Units of a tile that a thread moves at once, out of n: they are kConsumers apart. Unless all are
+// known to exist, the last unit replaces those behind it, and isn't stored again.
 template <bool kAll>
 struct Units {
   u32 first, n;
@@ -33,30 +33,30 @@ struct Units {
   }
   MACO_FN bool there(int k) const { return kAll || first + (u32)k * kConsumers < n; }
 };
-// f.move(units), N of them at once, until all n, at most kMost, have been moved, or it gives false;
-// all lanes of a warp go round equally often. (Not a lambda: NVRTC takes one with an `auto` for the
-// host's.)
+// Calls f.move(units), N units at once, until all n, at most kMost, have been moved or it returns
+// false. All lanes of a warp go round equally often. (Not a lambda: NVRTC takes a lambda with an
+// `auto` for the host's.)
 template <int N, i64 kMost, class F>
 MACO_FN void each_units(u32 n, const F& f) {
   const u32 lane = (u32)warp_lane();
   u32 first = (u32)warp() * kWarpLanes;
-  // Where a tile hasn't as many, code for them would only take registers.
+  // If a tile has fewer units, code for N would only take registers.
   if constexpr (kMost >= (N - 1) * kConsumers + kWarpLanes) {
     for (; first + (N - 1) * kConsumers + kWarpLanes <= n; first += N * kConsumers) {
       if (!f.move(Units<true>{first + lane, n})) return;
-      if constexpr (kMost <= N * kConsumers) return;  // the compiler knows that it goes round once
+      if constexpr (kMost <= N * kConsumers) return;  // tells the compiler that the loop runs once
     }
   }
   if (first < n) f.move(Units<false>{first + lane, n});
 }
 
-// Are the rows of all tiles equally long? Then the compiler knows how long.
+// Whether the rows of all tiles have the same length. The compiler then knows it.
 template <class C>
 constexpr bool kSameWidth = C::cols % C::BC == 0;
 
 template <class C>
 struct TileBox {
-  // Between elements of a tile.
+  // Distance between elements of a tile.
   using Offset = typename Either<(C::BR * C::cols < (i64(1) << 31)), u32, i64>::type;
   i64 origin;  // of the tile in the tensor
   i64 at;      // its place in a slot row
@@ -77,7 +77,7 @@ struct TileBox {
     const u32 width = kSameWidth<C> ? (u32)C::BC : nc;
     return Offset(e / width) * (Offset)C::cols + e % width;
   }
-  // To the first of the V of unit k of these, which stand in one row.
+  // From the origin to the first of the V elements of unit k, which lie in one row.
   template <int V, bool kAll>
   MACO_FN Offset unit(const Units<kAll>& units, int k) const {
     constexpr i64 step = i64(kConsumers) * V;
@@ -106,8 +106,8 @@ MACO_FN u32 tile_of(u32 tile) {
   return C::mode == PeerMode::each || C::mode == PeerMode::block ? u32(tile % C::T) : tile;
 }
 
-// Elements that one access moves: as many as begin at a multiple of themselves in every tile and
-// row, at most 16 bytes' worth of T.
+// How many elements one access moves: they must begin at a multiple of that number in every tile
+// and row, and have at most 16 bytes of T.
 template <class C, class T>
 MACO_FN constexpr int tile_vector() {
   int v = 1;
@@ -115,10 +115,11 @@ MACO_FN constexpr int tile_vector() {
   return v;
 }
 
-// Loads of a thread that are under way at once.
+// How many loads a thread has in flight.
 constexpr int kLoadsAhead = 8;
 
-// V elements in registers, in words where they fill some: the compiler takes halves apart.
+// V elements in registers, packed in words if they fill some: the compiler would unpack narrower
+// elements.
 template <class T, int V>
 struct Raw {
   static constexpr int kBytes = V * (int)sizeof(T), kWords = kBytes / 4;
@@ -149,8 +150,8 @@ struct PeerSlots {
   }
 };
 
-// Packets of T: kCount elements in the 4 bytes of payload. kSide of them side by side are a unit,
-// which is loaded and stored at once: two where 8 bytes of payload lie together in the tensor.
+// Packets of T: kCount elements in the 4 bytes of payload. kSide adjacent packets are a unit, which
+// is loaded and stored at once. kSide is two if 8 bytes of payload lie together in the tensor.
 template <class C, class T>
 struct PacketUnit {
   static constexpr int kCount = 4 / int(sizeof(T));
@@ -161,7 +162,8 @@ struct PacketUnit {
     T v[kElements];
     MACO_FN Bits() : words{} {}
   };
-  // Unit k of these, of the tile that begins at x. The tile's last may have fewer elements.
+  // Loads unit k of these, from the tile that begins at x. The tile's last unit may have fewer
+  // elements.
   template <bool kAll>
   static MACO_FN Bits load(const T* x, const TileBox<C>& box, const Units<kAll>& units, int k) {
     Bits bits;
@@ -188,7 +190,7 @@ struct PacketUnit {
       packet_store(to, bits.words[0], flag);
   }
 };
-// Elements of a unit of tiles that travel as stores, or in packets of X.
+// How many elements a unit has, for tiles that travel as stores or in packets of X.
 template <class C, class X>
 MACO_FN constexpr int unit_elements() {
   return C::packets ? PacketUnit<C, X>::kElements : tile_vector<C, X>();
@@ -203,7 +205,8 @@ MACO_FN constexpr i64 most_units() {
   return (C::BR * C::BC + unit_elements<C, X>() - 1) / unit_elements<C, X>();
 }
 
-// V elements, which stand in one row and begin at a multiple of V, in accesses of at most 16 bytes.
+// Stores V elements, which lie in one row and begin at a multiple of V, in accesses of at most 16
+// bytes.
 template <int V, class Y>
 MACO_FN void store_row(Y* y, const Y (&v)[V]) {
   constexpr int kPart = V * (int)sizeof(Y) <= 16 ? V : 16 / (int)sizeof(Y);
@@ -215,7 +218,7 @@ MACO_FN void store_row(Y* y, const Y (&v)[V]) {
     part.send(y + p);
   }
 }
-// Unit k of these to the tile that begins at y.
+// Stores unit k of these to the tile that begins at y.
 template <class C, class X, int V, class Y, bool kAll>
 MACO_FN void store_unit(Y* y, const TileBox<C>& box, const Units<kAll>& units, int k,
                         const Y (&v)[V]) {
@@ -240,7 +243,7 @@ MACO_FN void store_unit(const Sends<Y>& y, const TileBox<C>& box, const Units<kA
     if (first + e < box.count()) gstore(y + box.element(first + e), v[e]);
 }
 
-// Of `most` units that a thread could move at once, how many it does: no more than tiles have.
+// How many of at most `most` units a thread moves at once: no more than tiles have.
 template <class C, class X>
 MACO_FN constexpr int units_ahead(int most) {
   const i64 each = i64(unit_elements<C, X>()) * kConsumers;
@@ -248,12 +251,12 @@ MACO_FN constexpr int units_ahead(int most) {
   return units < most ? (int)units : most < 1 ? 1 : most;
 }
 
-// Unit i of the sum to a peer's slot, whose tile begins at element `at`.
+// Sends unit i of the sum to a peer's slot, whose tile begins at element `at`.
 template <class C, int V, class Y>
 MACO_FN void forward_unit(Y* slots, i64 at, const TileBox<C>& box, u32 i, const Y (&v)[V],
                           u32 flag) {
   if constexpr (C::forward_packets) {
-    // As many elements in a packet as of X.
+    // A packet of the sum has as many elements as one of X.
     static_assert(sizeof(typename C::X) == sizeof(Y), "packets of the sum");
     using Unit = PacketUnit<C, Y>;
     typename Unit::Bits bits;
@@ -268,7 +271,7 @@ MACO_FN void forward_unit(Y* slots, i64 at, const TileBox<C>& box, u32 i, const 
   }
 }
 
-// What a task of `put` knows of its way.
+// What a task of `put` works with.
 template <class C>
 struct Put {
   using X = typename C::X;
@@ -328,7 +331,7 @@ MACO_OP void put(Context& ctx, Args args, u32 tile) {
   each_units<Put<C>::kAhead, most_units<C, X>()>(units_of<C, X>(box), put);
 }
 
-// Sums in f32 (i32 in i32) in rank order, rounds once.
+// Adds in f32 (i32 in i32) in rank order, and rounds once.
 template <class C, class A>
 MACO_FN A reduce_step(A a, A b) {
   if (C::reduce == Reduction::max) return fn::maximum(a, b);
@@ -338,7 +341,7 @@ MACO_FN A reduce_step(A a, A b) {
 template <class C>
 MACO_FN float reduce_end(float a) {
   if (C::reduce != Reduction::avg) return a;
-  // By a power of two: the same bits.
+  // By a power of two: gives the same bits.
   if ((C::W & (C::W - 1)) == 0) return fmul(a, 1.0f / float(C::W));
   return fdiv(a, float(C::W));
 }
@@ -357,7 +360,8 @@ struct Parts {
   static constexpr bool kSame = is_same<X, S>;
   Raw<S, V> of[kAhead][kSources];
 
-  // This rank's, as they would have arrived: asked for with the others', and taken behind these.
+  // This rank's units in the form in which they would have arrived: loaded together with the
+  // others', and used after these.
   template <bool kAll, class P>
   struct Own {
     static constexpr bool kAsIs = kSame && is_same<P, const X*>;
@@ -389,14 +393,15 @@ struct Parts {
     }
   };
 
-  // This rank's from the tile that begins at x, the others' from where the tile begins in the first
-  // row of slots; ask() asks for what else is wanted at the same time, and may do so again. False:
-  // the run stops.
+  // Loads this rank's units from the tile that begins at x, and the others' from where the tile
+  // begins in the first row of slots. ask() issues loads of what else is needed at the same time,
+  // and may be called again. Returns false if the run stops.
   template <bool kAll, class P, class F>
   MACO_FN bool load(Context& ctx, int rank, const P& x, S* slots, const TileBox<C>& box,
                     const Units<kAll>& units, int from, u32 flag, F ask) {
     if constexpr (C::packets) {
-      // Of all ranks the others alone are waited for: j is rank j, behind this one rank j + 1.
+      // If all ranks are loaded at once, only the others are awaited: j is rank j, or rank j + 1
+      // behind this rank.
       constexpr bool kWhole = kSources == C::W;
       constexpr int kOthers = kWhole && kSources > 1 ? kSources - 1 : kSources;
       Own<kAll, P> own;
@@ -445,7 +450,7 @@ struct Parts {
   }
 };
 
-// What else goes into a sum's elements.
+// What else is combined with a sum's elements.
 template <class C, bool kFinished>
 struct AsksOf {
   using type = typename C::Asks;
@@ -454,14 +459,14 @@ template <class C>
 struct AsksOf<C, false> {
   struct type {};
 };
-// What a task of `combine` knows of its way. kFinished: sums go through C::finish.
+// What a task of `combine` works with. kFinished: sums go through C::finish.
 template <class C, bool kFinished>
 struct Combine {
   using X = typename C::X;
   using Y = typename C::Y;
-  using S = typename C::S;  // of slots: X, or f32 in packets
+  using S = typename C::S;  // type in slots: X, or f32 in packets
   using A = AccOf<X>;
-  // All ranks at once, or of many some after the others.
+  // All ranks at once or, if they are many, some after the others.
   static constexpr int kSources = C::W < kLoadsAhead ? int(C::W) : kLoadsAhead;
   static constexpr int kAhead = units_ahead<C, S>(kLoadsAhead / kSources);
   static constexpr int V = unit_elements<C, S>();
@@ -474,7 +479,7 @@ struct Combine {
   S* slots;
   decltype(to_write<Y, C::y_packets>(args, 2)) y;  // likewise
   PeerSlots<Y> results;
-  i64 result_at;  // of the tile in these
+  i64 result_at;  // of the tile in these slots
   u32 flag, sent_flag;
 
   template <bool kAll>
@@ -485,7 +490,7 @@ struct Combine {
       Parts<C, kAhead, kSources> parts;
       const auto ask = [&] {
         if constexpr (kFinished) {
-          if (from + kSources < int(C::W)) return;  // with the last
+          if (from + kSources < int(C::W)) return;  // together with the last
           MACO_UNROLL
           for (int k = 0; k < kAhead; ++k) {
             MACO_UNROLL
@@ -567,7 +572,7 @@ MACO_OP void combine_finished(Context& ctx, Args args, u32 tile) {
   combine_tile<C, true>(ctx, args, tile);
 }
 
-// What a task of `take` knows of its way.
+// What a task of `take` works with.
 template <class C>
 struct Take {
   using X = typename C::X;

@@ -1,4 +1,4 @@
-// cuda_kernel: blocks of a kernel of the user's, as a task.
+// cuda_kernel: runs blocks of a user's kernel as a task.
 //
 // C: unit (cuda_units::<name>::maco_unit: the kernel, behind the headers), grid_x, grid_y, grid_z
 // (of this launch), planned_x, planned_y (the most of any launch, by which blocks are numbered),

@@ -9,7 +9,8 @@
 namespace maco {
 namespace ops {
 
-// An operand of the result's shape, one with an element a column, one with a single element.
+// Operands: one of the result's shape, one with an element for each column, one with a single
+// element.
 template <class T>
 struct Full {
   using type = T;
@@ -97,12 +98,12 @@ struct ElementwiseTile {
   u32 across;
 };
 
-// Vectors i, i + kConsumers, ... of the tile, U of them; in place of those that aren't below
-// `vectors` it has the last one.
+// Vectors i, i + kConsumers, ... of the tile, U of them. The last vector replaces those that aren't
+// below `vectors`.
 template <class C, int V, int U>
 struct ElementwiseBatch {
   Fetched<V, typename C::operands> x[U];
-  // From the tile's first on.
+  // Counted from the tile's first element.
   using Offset = typename Either<(C::BM * C::N >= (i64)1 << 32), i64, u32>::type;
   Offset element[U];
 
@@ -133,8 +134,8 @@ struct ElementwiseBatch {
     }
   }
 };
-// The tile's `vectors` of V elements. A thread reads its share of some before it writes any of
-// them, and no element twice: y may be one of the operands.
+// Computes the tile's `vectors` of V elements. A thread reads its share of a batch before it writes
+// any of it, and reads no element twice: y may be one of the operands.
 template <class C, int V, int kAtOnce>
 MACO_FN void elementwise_vectors(const Sources<0, typename C::operands>& from, typename C::Y* y,
                                  const ElementwiseTile& t, u32 vectors) {
@@ -164,7 +165,7 @@ MACO_OP void elementwise(Context& ctx, Args args, u32 tile) {
   const u32 vectors = (u32)(rows * columns / V);
   elementwise_vectors<C, V, U>(from, y, t, vectors);
   if constexpr (C::runs && V > 1) {
-    // What is left of a run after its whole vectors.
+    // The rest of a run behind its whole vectors.
     const u32 done = vectors * V;
     elementwise_vectors<C, 1, 1>(from, y, {t.first + done, 0, 0}, (u32)(rows * columns) - done);
   }

@@ -20,12 +20,13 @@ MACO_OP void embedding(Context& ctx, Args args, u32 tile) {
   const i64 columns = C::N % C::BN == 0 || C::N - c0 > C::BN ? C::BN : C::N - c0;
   const u32 wide = (u32)(columns / V);
   const u32 vectors = rows <= 0 ? 0 : (u32)rows * wide;
-  // As many loads as a thread has vectors of a tile: registers that nothing needs would make the
+  // At most as many loads as a thread has vectors of a tile: unneeded registers would make the
   // whole kernel spill.
   constexpr i64 kVectors = (C::BM * (C::BN / V) + kConsumers - 1) / kConsumers;
   constexpr int U = (int)least(loads_ahead(V * (int)sizeof(X)), kVectors);
   for (u32 i = (u32)consumer_thread(); i < vectors; i += U * kConsumers) {
-    // Of each vector, behind the last one the last: its number, its row's id, and its elements.
+    // For each vector its number, its row's id, and its elements; behind the last vector the last
+    // one is repeated.
     u32 at[U];
     i64 id[U];
     Elements<X, V> v[U];

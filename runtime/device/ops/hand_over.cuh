@@ -1,10 +1,10 @@
 // hand_over.cuh: collectives that a library carries out beside the kernel. Each has two words in
-// its rank's memory: the kernel raises `ready` when the operand is there and the result may be
-// written; the library's stream lowers it, and raises `done` behind the collective; the kernel
+// its rank's memory. The kernel raises `ready` when the operand is there and the result may be
+// written. The library's stream lowers it, and raises `done` after the collective. The kernel
 // lowers that.
 //
-// C: number of the collective; the rest says what it is, for who prepares the library's calls.
-// Operands: x, wires, y[, wires of the meeting]; nothing of them is touched here.
+// C: the collective's number. The rest describes the collective for the code that prepares the
+// library's calls. Operands: x, wires, y[, wires of the meeting]; none of them is touched here.
 
 namespace maco {
 namespace ops {

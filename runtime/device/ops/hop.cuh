@@ -1,10 +1,10 @@
 // hop.cuh: a tile on its way round a ring of ranks.
 //
-// C: as in collectives.cuh, but that the peer is the one whose block of a tensor is meant: of x if
-// own_blocked, of y if blocked. Besides, own: this rank's tile goes in, arrived: so does what the
-// rank before passed on, and comes first; keep: the result goes to y, pass: to the next rank's
-// slots; In, Out: what is in these; places: of blocks in slots, in mode `each`.
-// Operands: x, slots, y, the next rank's slots.
+// C: as in collectives.cuh, except that the peer is the rank whose block of a tensor is meant: of x
+// if own_blocked, of y if blocked. Also: own: this rank's tile goes in; arrived: so does what the
+// previous rank passed on, which comes first; keep: the result goes to y; pass: to the next rank's
+// slots; In, Out: the types in these slots; places: of blocks in slots, in mode `each`. Operands:
+// x, slots, y, the next rank's slots.
 
 namespace maco {
 namespace ops {
@@ -19,19 +19,19 @@ struct Hop {
   using In = typename C::In;
   using Out = typename C::Out;
   static_assert(!C::packets || sizeof(In) == sizeof(Out), "packets come and go as they are");
-  // As many elements at once as a packet has, or as fit in an access of the widest.
+  // As many elements at once as a packet has, or as the widest access holds.
   using Unit = PacketUnit<C, In>;
   using Sent = PacketUnit<C, Out>;
   using Measure = typename Either<C::packets, In, Wider<Wider<X, Y>, Wider<In, Out>>>::type;
   static constexpr int V = unit_elements<C, Measure>();
   static constexpr int kAhead = units_ahead<C, Measure>(kLoadsAhead);
-  static constexpr bool kRows = !C::packets || Unit::kSide == 2;  // units stand in one row
+  static constexpr bool kRows = !C::packets || Unit::kSide == 2;  // each unit lies in one row
   Context& ctx;
   const TileBox<C>& box;
-  int before;  // the rank
+  int before;  // the previous rank
   const X* x;  // where the tile begins
   In* slots;
-  i64 at;  // of the tile in these
+  i64 at;  // of the tile in these slots
   Y* y;    // where the tile begins
   Out* next;
   i64 next_at;
@@ -50,7 +50,7 @@ struct Hop {
       }
     }
   }
-  // False: the run stops.
+  // Returns false if the run stops.
   template <bool kAll>
   MACO_FN bool load_arrived(Raw<In, V> (&in)[kAhead], const Units<kAll>& units) const {
     if constexpr (C::packets) {

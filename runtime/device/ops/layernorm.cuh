@@ -28,16 +28,17 @@ MACO_OP void layernorm(Context& ctx, Args args, u32 tile) {
       means[row] = fdiv(means[row], (float)C::N);
       rests[row] = 0;
     }
-    // Far from zero a mean is rounded by more than values of 32 bits may differ: what it leaves has
-    // a mean, too. Values of 16 bits that differ do so by more.
+    // Far from zero a mean is rounded by more than the difference that 32-bit values may have;
+    // subtracting it leaves values with a mean of their own. 16-bit values that differ do so by
+    // more than that.
     constexpr bool fine = sizeof(X) > 2;
     const auto difference = [&](int row, float v) {
       const float apart = fsub(v, means[row]);
       return fine ? fsub(apart, rests[row]) : apart;
     };
     if constexpr (fine) {
-      // The square of a mean that is small may be taken off that of the squares; the sum of a row
-      // that isn't held is rounded more. All threads of a team have the same sums.
+      // If the mean is small, its square may be subtracted from the mean of squares. The sum of a
+      // row that isn't held in registers is rounded more. All threads of a team have the same sums.
       bool small = false;
       MACO_ROLLED
       for (int turn = 0; turn < (Rows::Walk::kHeld ? 1 : 2) && !small; ++turn) {
@@ -54,7 +55,8 @@ MACO_OP void layernorm(Context& ctx, Args args, u32 tile) {
         }
       }
     } else {
-      // From the differences: the mean of squares less the square of the mean would lose digits.
+      // The variance comes from the differences: the mean of squares less the square of the mean
+      // would lose digits.
       const auto square = [&](int row, float v) {
         return fmul(difference(row, v), difference(row, v));
       };
@@ -74,7 +76,7 @@ MACO_OP void layernorm(Context& ctx, Args args, u32 tile) {
         MACO_UNROLL
         for (int v = 0; v < V; ++v) {
           float apart = difference(row, to_acc(xs.v[v]));
-          // A row of one value leaves nothing, however its sum is rounded.
+          // A row of equal values gives zeros, however its sum is rounded.
           if (fine && apart <= nothing && apart >= -nothing) apart = 0;
           const float scaled = fmul(fmul(apart, scale), to_acc(ws.v[v]));
           ys.v[v] = from_acc<Y>(fadd(scaled, to_acc(bs.v[v])));

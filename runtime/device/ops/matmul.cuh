@@ -1,22 +1,22 @@
 // matmul: a tile of BM rows by BN columns of a[M,K] b[K,N] (or b[N,K]), with bias, activation and
 // epilogue.
 //
-// The loader brings slices of b in pages; consumers stage rows of a in the scratch memory,
-// multiply, and finish each element once. Ways to multiply, chosen by how many rows the op has,
-// their types and the machine, never by how they are cut:
+// The loader brings slices of b in pages. Consumers stage rows of a in the scratch memory,
+// multiply, and finish each element once. The op's number of rows, the types and the machine decide
+// the method, never how the op is cut:
 //  - dot, few rows (C::few_rows, decoding): threads split K and add up at the end, because reading
-//    b is all that takes time (matmul_few.cuh); on tensor cores where they suit (matmul_row.cuh,
+//    b takes all the time (matmul_few.cuh); on tensor cores where they suit (matmul_row.cuh,
 //    matmul_few_mma.cuh);
-//  - block, many rows: each thread has a block of the result in registers and runs through K in
-//    order (matmul_block.cuh; thread_tile.cuh where boxes bring both operands);
-//  - mma and wgmma, many rows of 16 or 8 bits: tensor cores (matmul_tensor.cuh). Tiles may share
-//    K, BK of it each: then the result is the sum of a part, which others add up.
-// Within each way the order of sums depends on K, BK, N and the types alone, so that rows and
-// columns of tiles may be chosen freely.
+//  - block, many rows: each thread computes a block of the result in registers, over K in order
+//    (matmul_block.cuh; thread_tile.cuh where boxes bring both operands);
+//  - mma and wgmma, many rows of 16 or 8 bits: tensor cores (matmul_tensor.cuh). Tiles may cover a
+//    part of K, BK elements: then the result is the part's sum, and other tasks add up the parts.
+// With each method the order of additions depends on K, BK, N and the types alone, so that the rows
+// and columns of tiles may be chosen freely.
 
 namespace maco::ops {
 
-// The ways above; by_...: dot or the other, whichever suits the rows that the launch has.
+// The methods above; by_...: dot or the other method, whichever suits the launch's rows.
 enum class MatmulMethod : u8 { dot, block, mma, wgmma, by_rows, by_rows_mma };
 MACO_FN constexpr bool takes_dot(MatmulMethod m) {
   return m == MatmulMethod::dot || m >= MatmulMethod::by_rows;
@@ -26,7 +26,7 @@ MACO_FN constexpr bool takes_mma(MatmulMethod m) {
 }
 MACO_FN constexpr bool takes_wgmma(MatmulMethod m) { return m == MatmulMethod::wgmma; }
 
-// Elements that lie in the CTA's shared memory, aligned to their vector.
+// Elements in the CTA's shared memory, aligned to their vector.
 template <int N, class T, class A>
 MACO_FN void shared_vec(const T* p, A (&to)[N]) {
   constexpr int kPiece = vector_width(N, sizeof(T));
@@ -54,14 +54,14 @@ MACO_FN void unpack(const Vec<T, N>& v, A (&to)[N]) {
   }
 }
 
-// Can tensor cores do few rows (matmul_few_mma)? They do where there is more than one: of one, they
-// would do nothing most of the time.
+// Whether tensor cores can multiply few rows (matmul_few_mma). They do so from two rows on: with
+// one row most of their work would be wasted.
 template <class C>
 constexpr bool kFewOnCores = kHasMma && kWarps > 1 && C::transpose_b&& C::K % 8 == 0 &&
                              is_same<typename C::X, typename C::W> &&
                              (is_same<typename C::X, bf16> || is_same<typename C::X, f16>);
 
-// The box of b that a page has, if boxes bring it.
+// The box of b in a page, if boxes bring it.
 template <class C, bool kBoxes>
 struct FewSlice {
   static constexpr i64 kRows = 0, kCols = 0;
@@ -71,9 +71,9 @@ struct FewSlice<C, true> {
   static constexpr i64 kRows = C::b_box_rows, kCols = C::b_box_cols;
 };
 
-// Pages of boxes as a lone row takes them, one by one. A warp has every kWarps-th of a page's
-// columns: column(page, i) is its i-th of the page taken last, where this lane's part begins. (A
-// page's number in its slice counts where slices come as a whole: ShortPages in matmul_line.cuh.)
+// Pages of boxes as a lone row takes them, one by one. A warp has every kWarps-th column of a page:
+// column(page, i) is its i-th column of the current page, where this lane's part begins. (A page's
+// number in its slice matters where slices come as a whole: ShortPages in matmul_line.cuh.)
 template <class X, i64 kPitch, int kCount>
 struct PagesInTurn {
   static constexpr int kPages = kCount;  // of a slice
@@ -87,24 +87,24 @@ struct PagesInTurn {
   MACO_FN void release(PageTaker& pages, int) { pages.release_page(use); }
 };
 
-// How the slices of b lie in pages. kRows: the most rows, of the way for few rows; 0: the other
-// way. kCores: few rows on tensor cores.
+// How the slices of b lie in pages. kRows: the most rows, with the method for few rows; 0: the
+// other method. kCores: few rows on tensor cores.
 template <class C, int kRows, bool kCores = false>
 struct MatmulPages {
   using X = typename C::X;
   using W = typename C::W;
   static constexpr bool kFew = kRows > 0, kOnCores = kCores;
   static constexpr i64 kBytes = sizeof(W);
-  static constexpr int kParts = C::paired ? 2 : 1;  // of a page: columns of b, then of the other
+  static constexpr int kParts = C::paired ? 2 : 1;  // of a page: columns of b, then of the other b
   static constexpr int kVec = (int)least(8, 16 / kBytes);  // elements that a thread takes at a time
   static constexpr i64 kWhole = round_up(C::K, kVec);
   // Scratch memory for a; without transpose_b the rest is for adding up.
   static constexpr i64 kStageBytes = C::transpose_b ? kScratchBytes : kScratchBytes - 4096;
 
   // transpose_b: a row of the page is a column of b, `depth` elements long.
-  // what a warp takes at a time: slices of whole steps keep the order of sums
+  // kStep: what a warp takes at a time; slices of whole steps keep the order of additions.
   static constexpr i64 kStep = 32 * kVec;
-  using Slice = FewSlice<C, C::boxes>;  // where boxes bring it
+  using Slice = FewSlice<C, C::boxes>;  // if boxes bring it
   static constexpr i64 kFewCols = C::boxes
                                       ? Slice::kRows * kParts
                                       : least(least(kRows <= 2 || kCores ? 16 : 32, C::BN* kParts),
@@ -114,14 +114,14 @@ struct MatmulPages {
                : least(kWhole,
                        least(round_down(C::b_page_bytes / (most(kFewCols, 1) * kBytes), kStep),
                              round_down(kStageBytes / (most(kRows, 1) * (i64)sizeof(X)), kStep)));
-  // An odd number of 16 bytes from row to row: then lanes reading down a column meet different
+  // An odd number of 16 bytes from row to row: lanes that read down a column then use different
   // banks.
   static constexpr i64 kManyDepth =
       least(kWhole, round_down(C::b_page_bytes / C::BN - 16, 32) / kBytes);
   static constexpr i64 kManyPitch = ((kManyDepth * kBytes + 15) / 16 | 1) * 16 / kBytes;
 
-  // Otherwise a row of the page is a row of b. The width of a slice decides how many lanes split K:
-  // it must not depend on the tile.
+  // Otherwise a row of the page is a row of b. The slice's width decides how many lanes split K: it
+  // must not depend on the tile.
   static constexpr i64 kSliceCols = least(C::slice, C::BN);
   static constexpr i64 kPlainCols = kFew ? kSliceCols : C::BN;
   static constexpr i64 kPlainPitch = round_up(kPlainCols, kVec);
@@ -131,7 +131,7 @@ struct MatmulPages {
   static constexpr i64 kPlainDepth =
       least(kWhole, round_down(kPlainMost, kFew&& kPlainMost >= 128 ? 128 : 8));
 
-  // Few rows on tensor cores: columns whose sums a thread can have in registers at a time.
+  // Few rows on tensor cores: columns whose sums fit in a thread's registers at a time.
   static constexpr i64 kPass = least(round_up(C::BN * kParts, 16), kRows > 16 ? 64 : 128) / kParts;
 
   // of b in a page, of all its parts
@@ -151,8 +151,8 @@ struct MatmulPages {
                 "pairs that take dot are of few rows, transposed");
 };
 
-// Of products whose rows are blocks of one rank each: the tile that `tile` means on this rank,
-// whose blocks are those of rank + C::first_step and of the ranks behind it.
+// For matmuls whose rows are one block for each rank: the tile that `tile` means on this rank. Its
+// blocks are those of rank + C::first_step and of the ranks behind it.
 template <class C>
 MACO_FN u32 tile_on(const Context& ctx, u32 tile) {
   if constexpr (C::by_owner) {
@@ -162,9 +162,9 @@ MACO_FN u32 tile_on(const Context& ctx, u32 tile) {
   return tile;
 }
 
-// Rows that tile has at launch, where it lies, and its part of K: blocks part, part + kParts, ...,
-// at most BK elements in all, so that parts that are worked on at the same time read memory in
-// line. Tiles of a part follow those of the part before.
+// The tile's rows at launch, its place, and its part of K: blocks part, part + kParts, ..., at most
+// BK elements in all. So parts that run at the same time read adjacent memory. Tiles of a part
+// follow those of the part before.
 template <class C>
 struct MatmulTile {
   static constexpr i64 kAcross = (C::N + C::BN - 1) / C::BN;
@@ -181,7 +181,8 @@ struct MatmulTile {
     if constexpr (kParts > 1) return (u32)(kAcross * ((C::rows::value + C::BM - 1) / C::BM));
     return 0;
   }
-  // By a task's number: mates follow each other, other parts of K come one behind the other.
+  // The part of K by a task's number: mates follow each other; otherwise all tiles of a part follow
+  // each other.
   static MACO_FN int part_of(u32 task) {
     if constexpr (kParts > 1) return (int)(C::halved ? task % 2 : task / tiles());
     return 0;
@@ -192,7 +193,7 @@ struct MatmulTile {
   }
   MACO_FN MatmulTile(Context& ctx, u32 task) : part(part_of(task)) {
     const u32 tile = tile_on<C>(ctx, tile_of(task));
-    // Of a tile with all rows their number is a constant, which the compiler folds.
+    // If every tile has all of its rows, their number is a constant, which the compiler folds.
     if constexpr (has_all_rows()) {
       row = 0;
       rows = C::rows::value;
@@ -205,9 +206,9 @@ struct MatmulTile {
   }
 };
 
-// f(MatmulWay) for the way that this launch takes: loader and consumers alike. kRows: the most rows
-// of dot; 0: many rows. kCores: dot on tensor cores. However rows are cut into tiles, those of the
-// op decide.
+// Calls f(MatmulWay) with the way that this launch takes, for loader and consumers alike. kRows:
+// the most rows of dot; 0: many rows. kCores: dot on tensor cores. The op's rows decide, however
+// they are cut into tiles.
 template <int kRows, bool kCores = false>
 struct MatmulWay {
   static constexpr int rows = kRows;
@@ -233,8 +234,8 @@ MACO_FN void matmul_way(Context& ctx, F f) {
 }
 
 // Copies a slice of b: `rows` runs of `count` elements, kLd apart in b, into rows of the page.
-// kRows and kCount are those of a whole slice, whose copies are unrolled: a lone warp issues them,
-// and it must keep up with the memory.
+// kRows and kCount are those of a whole slice, whose copies are unrolled: one warp issues them, and
+// must keep up with the memory.
 template <class P, i64 kLd, i64 kRows, i64 kCount, class W>
 MACO_FN void matmul_copy(char* page, const W* b, i64 rows, i64 count) {
   constexpr i64 kTo = P::kPitch * P::kBytes, kFrom = kLd * P::kBytes;
@@ -265,9 +266,9 @@ MACO_FN void matmul_copy(char* page, const W* b, i64 rows, i64 count) {
   for (i64 r = 0; r < rows; ++r) page_copy(page + r * kTo, b + r * kLd, count);
 }
 
-// f(n, k) for each slice of columns [first, end), in the order in which the consumers take them,
-// until it is false: `pass` columns for all of K, of which a slice has `cols`, and `depth` of K.
-// Index: of n and k; boxes have 32 bits.
+// Calls f(n, k) for each slice of columns [first, end), in the order in which the consumers take
+// them, until it returns false: `pass` columns over all of K, in slices of `cols` columns and
+// `depth` of K. Index: the type of n and k; boxes have 32 bits.
 template <class Index, class F>
 MACO_FN bool matmul_slices(Index first, Index end, Index pass, Index cols, Index depth, Index K,
                            F f) {
@@ -277,11 +278,11 @@ MACO_FN bool matmul_slices(Index first, Index end, Index pass, Index cols, Index
         if (!f(n, k)) return false;
   return true;
 }
-// Where a thread has the sums of one slice at a time, that is a pass.
+// If a thread has the sums of one slice at a time, a pass is a slice's columns.
 template <class P>
 constexpr i64 kMatmulPass = P::kOnCores ? P::kPass : P::kCols;
 
-// Whether the weights may come before the task's waits are over: all matrices of a pair, some.
+// Whether all weights may come before the task's waits are over. Of a pair both matrices must.
 template <class C>
 MACO_FN constexpr bool all_b_ahead() {
   if constexpr (C::paired) return C::b_ahead && C::other_ahead;
@@ -293,15 +294,14 @@ MACO_FN constexpr bool any_b_ahead() {
   return C::b_ahead;
 }
 
-// Pages in flight of what is read once: 48 KB nearly reach the memory's rate, and let others
-// through.
+// Pages in flight of data that is read once: 48 KB nearly reach the memory bandwidth, and let other
+// traffic through.
 constexpr u32 kStreamedPages =
     Cta::kPageBytes < 24576 && Cta::kPageBytes > 0 ? 49152 / Cta::kPageBytes : 2;
 
-// Slices of b, and of the other of a pair, as boxes of `part` bytes each; `depth` and `all` of K in
-// bytes. One of the loader's threads asks for them. A function of its own for all products of a
-// kernel: what lies in the instruction cache counts for more than what a loop with constants would
-// save.
+// Fills pages with slices of b, and of a pair's other b, as boxes of `part` bytes each; `depth` and
+// `all` of K in bytes. One of the loader's threads requests them. All matmuls of a kernel share
+// this function: the instruction cache matters more than what a loop with constants would save.
 MACO_OP void fill_row_boxes(Context& ctx, const TensorMap* b, const TensorMap* other, u32 part,
                             int first, int end, int pass, int cols, int depth, int all) {
   PageFiller pages(ctx);
@@ -319,7 +319,7 @@ MACO_OP void fill_row_boxes(Context& ctx, const TensorMap* b, const TensorMap* o
   }
   pages.finish(lane);
 }
-// The norm's weights are few, but far away when the consumers come to them.
+// The norm's weights are few, but would be far away when the consumers need them.
 template <class C>
 MACO_FN void matmul_fetch_norm(const Args& args) {
   if constexpr (C::normed) {
@@ -348,7 +348,7 @@ MACO_FN void matmul_fill(Context& ctx, const Args& args, u32 index) {
   if constexpr (C::boxes) return matmul_fill_rows<C, P>(ctx, args, t);
   const W* b = args.ptr<const W>(1);
   PageFiller pages(ctx);
-  // False if the run stops.
+  // Returns false if the run stops.
   const auto fill = [&](i64 n, i64 k) {
     const i64 cols = least(P::kCols, t.end - n), depth = least(P::kDepth, C::K - k);
     char* page = pages.acquire();
@@ -378,7 +378,7 @@ MACO_FN auto matmul_results(const MatmulTile<C>& t, const Args& args) {
   return to_write<typename C::Y, C::y_packets>(args, C::kY) + t.row * C::N;
 }
 
-// What row r of the tile is normed with, as rmsnorm does.
+// The factor by which row r of the tile is normed, as in rmsnorm.
 template <class C, class Team>
 MACO_FN void matmul_scale(Context& ctx, const MatmulTile<C>& t, const Args& args, i64 r) {
   using X = typename C::X;
@@ -389,8 +389,8 @@ MACO_FN void matmul_scale(Context& ctx, const MatmulTile<C>& t, const Args& args
   const float squares = row_sum<Team>(ctx, row, C::K, [](float v) { return fmul(v, v); });
   if (Team::at() == 0) ctx.memory()->scales[r] = norm_scale<C::K>(squares, (float)C::eps);
 }
-// Of all rows of the tile: the only one of the op by all, of several each by a warp. Barriers
-// inside, before anyone reads ctx.memory()->scales.
+// The factors of all rows of the tile: the op's only row is normed by all warps, several rows by a
+// warp each. Has barriers inside, before anyone reads ctx.memory()->scales.
 template <class C, bool kLone>
 MACO_FN void matmul_scales(Context& ctx, const MatmulTile<C>& t, const Args& args) {
   if constexpr (C::normed) {
@@ -420,8 +420,8 @@ MACO_FN Vec<typename C::X, V> matmul_norm_run(const Args& args, const Vec<typena
   return y;
 }
 
-// Elements [i, i + V) of a row of a. kPaired: of each 16 bytes the words 0, 2, 1, 3, so that what a
-// fragment b takes together is side by side in registers.
+// Stores elements [i, i + V) of a row of a. kPaired: the four words of each 16 bytes in the order
+// 0, 2, 1, 3, so that what a fragment b takes together is adjacent in registers.
 template <bool kPaired, class X, int V>
 MACO_FN void put_run(X* to, i64 i, const Vec<X, V>& v) {
   if constexpr (!kPaired) {
@@ -441,7 +441,7 @@ MACO_FN void put_run(X* to, i64 i, const Vec<X, V>& v) {
   }
 }
 
-// The same of packets: all vectors are asked for before the first has come.
+// The same for packets: all vectors are requested before the first arrives.
 template <class C, i64 kHeight, i64 kPitch, int V, bool kPaired>
 MACO_FN void matmul_stage_packets(Context& ctx, const MatmulTile<C>& t, const Args& args,
                                   typename C::X* to, i64 k, i64 depth) {
@@ -475,8 +475,8 @@ MACO_FN void matmul_stage_packets(Context& ctx, const MatmulTile<C>& t, const Ar
   }
 }
 
-// Copies rows of a, columns [k, k + depth), to `to` with kPitch elements a row, normed if they are
-// to be; rows that the tile lacks become zeros.
+// Copies columns [k, k + depth) of rows of a to `to`, with kPitch elements a row, normed if
+// C::normed; rows that the tile lacks become zeros.
 template <class C, i64 kHeight, i64 kPitch, bool kPaired = false>
 MACO_FN void matmul_stage(Context& ctx, const MatmulTile<C>& t, const Args& args, typename C::X* to,
                           i64 k, i64 depth) {
@@ -497,7 +497,7 @@ MACO_FN void matmul_stage(Context& ctx, const MatmulTile<C>& t, const Args& args
   }
 }
 
-// A single row, whole, normed on its way: read once.
+// Stages a single whole row and norms it on the way: it is read once.
 template <class C, bool kPaired>
 MACO_FN void matmul_stage_normed(Context& ctx, const MatmulTile<C>& t, const Args& args,
                                  typename C::X* to) {
@@ -528,11 +528,11 @@ MACO_FN void matmul_stage_normed(Context& ctx, const MatmulTile<C>& t, const Arg
   });
 }
 
-// An element to packets of peers (matmul_push.cuh).
+// Sends an element to peers in packets (matmul_push.cuh).
 template <class C>
 MACO_FN void matmul_send(const MatmulTile<C>& t, const Args& args, i64 row, i64 col,
                          typename C::Y y);
-// What has become of a sum, to where it belongs, `to`: what others wait for goes first.
+// Stores the finished element at `to`; what others wait for goes first.
 template <class C, class To, class A>
 MACO_FN void matmul_put(const MatmulTile<C>& t, const Args& args, const To& to, i64 row, i64 col,
                         A result) {
@@ -541,7 +541,7 @@ MACO_FN void matmul_put(const MatmulTile<C>& t, const Args& args, const To& to, 
   gstore(to, y);
 }
 
-// Sums: one, or both of a pair.
+// Finishes one sum, or both sums of a pair.
 template <class C, class... A>
 MACO_FN void matmul_store(const MatmulTile<C>& t, const Args& args, i64 row, i64 col, A... sums) {
   if (row >= t.rows || col >= t.end) return;
@@ -549,7 +549,7 @@ MACO_FN void matmul_store(const MatmulTile<C>& t, const Args& args, i64 row, i64
              C::finish(args, t.row + row, col, sums...));
 }
 
-// The same of what was fetched before.
+// The same with operands that were loaded before.
 template <class C, class... A>
 MACO_FN void matmul_finish(const MatmulTile<C>& t, const Args& args, i64 row, i64 col,
                            const typename C::More& more, A... sums) {

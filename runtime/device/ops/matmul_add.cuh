@@ -1,9 +1,9 @@
-// matmul that adds up what products of other ranks have sent of its tiles, and sends the sums
+// matmul that adds up what other ranks' matmuls have sent for its tiles, and sends the sums
 // (matmul_push.cuh): the end of an allreduce whose operand it makes.
 //
-// Operands a, b, y, slots of the sums, slots of what others have sent, the product's own result,
-// then whatever C::finish reads. C: as of matmul_pushed in mode `others`, whose T tiles are those
-// of this rank's block of rows; reduce.
+// Operands a, b, y, slots of the sums, slots of what others have sent, the matmul's own result,
+// then whatever C::finish reads. C: as for matmul_pushed in mode `others`, where the T tiles are
+// those of this rank's block of rows; reduce.
 
 namespace maco::ops {
 
@@ -11,13 +11,13 @@ template <class C>
 struct TileAdder {
   using Y = typename C::Y;
   static constexpr int kOthers = int(C::ranks) - 1;
-  // As combine's: in f32, in the order of ranks.
+  // As in combine: in f32, in the order of ranks.
   struct Sum {
     static constexpr Reduction reduce = C::reduce;
     static constexpr i64 W = C::ranks;
   };
   static constexpr i64 kSource = C::T * C::stride;  // elements from rank to rank
-  const Y* parts;                                   // where the tile begins in what rank 0 sends
+  const Y* parts;                                   // where the tile begins in what rank 0 sent
   Y* own;
   const int rank;
 
@@ -26,19 +26,19 @@ struct TileAdder {
         own(args.template ptr<Y>(C::kY + 3)),
         rank(ctx.rank()) {}
 
-  // Of the other ranks.
+  // The other ranks' parts.
   template <int V>
   struct Parts {
     Vec<Y, V> of[kOthers];
   };
-  // V elements in line, at a row of the tile and a column of the result.
+  // Loads V adjacent elements, at a row of the tile and a column of the result.
   template <int V>
   MACO_FN void fetch(const MatmulTile<C>& t, i64 row, i64 col, Parts<V>& to) const {
     const Y* const at = parts + row * (t.end - t.col) + (col - t.col);
     MACO_UNROLL
     for (int p = 0; p < kOthers; ++p) to.of[p] = gload_vec<V>(at + (p + (p >= rank)) * kSource);
   }
-  // `v`, which are this rank's, at `element` of the result, become the sums of all ranks.
+  // Turns `v`, this rank's elements at `element` of the result, into the sums over all ranks.
   template <int V>
   MACO_FN void add(const Parts<V>& others, i64 element, Vec<Y, V>& v) const {
     gstore_vec<V>(own + element, v);

@@ -2,9 +2,9 @@
 
 namespace maco::ops {
 
-// C: as of matmul, and append_at, the row of a cache that the first of the result becomes;
-// append_begin and append_next, the columns of the result from which on the one cache has them, and
-// the other. Runs lie on one side of each, and in rows of tiles.
+// C: as for matmul, and append_at, the cache row for the result's first row; append_begin and
+// append_next, the columns of the result at which the first cache's part and the second cache's
+// part begin. Runs don't cross these columns, nor rows of tiles.
 template <class C>
 struct RowAppender {
   using Y = typename C::Y;
@@ -25,7 +25,7 @@ struct RowAppender {
   }
 };
 
-// Operands as of matmul or matmul_turned, and the caches behind y: the same twice if there is one.
+// Operands as for matmul or matmul_turned, with the caches behind y; a single cache comes twice.
 template <class C>
 MACO_FN void matmul_appended(Context& ctx, const Args& args, u32 tile) {
   matmul_by_way<MatmulOf<C, false, false, false, false, true>>(ctx, args, tile);

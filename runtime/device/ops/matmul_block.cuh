@@ -4,8 +4,8 @@ namespace maco::ops {
 
 // ---- many rows: each thread has a block of the result in registers ----------
 
-// How the threads share a tile: kDown by kAcross threads, each with kHigh rows by kWide columns,
-// which lie kDown rows and kAcross columns (kSide of them side by side) apart.
+// How the threads share a tile: kDown by kAcross threads, each with kHigh rows by kWide columns. A
+// thread's rows are kDown apart; its columns are kAcross apart, in groups of kSide adjacent ones.
 template <class C, class P>
 struct MatmulBlocks {
   using X = typename C::X;
@@ -19,7 +19,7 @@ struct MatmulBlocks {
       C::transpose_b
           ? 1
           : vector_width(kWide, sizeof(W), least(16, kConsumers == 1 ? 16 : 4 * sizeof(W)));
-  // Rows of a in the scratch memory, spaced as those of a page.
+  // Rows of a in the scratch memory, with the same padding as those of a page.
   static constexpr i64 kStage = least(
       P::kDepth, round_down(round_down(kScratchBytes / C::BM - 16, 32) / (i64)sizeof(X), kVec));
   static constexpr i64 kPitch = ((kStage * (i64)sizeof(X) + 15) / 16 | 1) * 16 / (i64)sizeof(X);
@@ -31,8 +31,8 @@ struct MatmulBlocks {
 
   MACO_FN MatmulBlocks(const MatmulTile<C>& t)
       : rows((int)t.rows), down(down_of()), across(across_of()) {}
-  // A warp has kLanesDown by kLanesAcross threads: as few different vectors of both operands as may
-  // be.
+  // A warp has kLanesDown by kLanesAcross threads, so that it reads as few different vectors of
+  // both operands as possible.
   static constexpr int kLanesDown = kConsumers == 1 ? 1 : 4, kLanesAcross = kConsumers == 1 ? 1 : 8;
   static constexpr int kWarpsAcross = kAcross / kLanesAcross;
   static_assert(kAcross % kLanesAcross == 0 && kDown % kLanesDown == 0, "warps share the tile");
@@ -44,10 +44,10 @@ struct MatmulBlocks {
     return consumer_thread() / (kLanesDown * kLanesAcross) % kWarpsAcross * kLanesAcross +
            consumer_thread() % kLanesAcross;
   }
-  // Of the tile, that is column j of the block.
+  // The tile's column that is column j of the thread's block.
   MACO_FN int column(int j) const { return (j / kSide * kAcross + across) * kSide + j % kSide; }
 
-  // Columns that the tile lacks are whatever is in the page, and nobody stores what comes of them.
+  // Columns that the tile lacks are whatever is in the page; their sums aren't stored.
   MACO_FN A b_at(const W* page, int d, int c) const {
     return to_acc(page[C::transpose_b ? c * P::kPitch + d : d * P::kPitch + c]);
   }
@@ -76,7 +76,7 @@ struct MatmulBlocks {
       }
     }
   }
-  // Adds the products of columns [d, d + depth) of a and rows of b. as: of one row.
+  // Adds the products of columns [d, d + depth) of a and rows of b, for one row `as`.
   MACO_FN void multiply_row(const A (&as)[kVec], const A (&bs)[kVec][kWide], int depth,
                             A (&acc)[kWide]) const {
     MACO_UNROLL
@@ -94,12 +94,12 @@ struct MatmulBlocks {
     for (; d + kVec <= depth; d += kVec) {
       A bs[kVec][kWide];
       load_b(b, d, bs);
-      // The next row is on its way while one is multiplied.
+      // The next row is loaded while one is multiplied.
       A as[2][kVec];
       unpack(shared_raw<kVec>(own + d), as[0]);
       MACO_UNROLL
       for (int i = 0; i < kHigh; ++i) {
-        // A lone thread leaves out the rows that the tile lacks; others of its warp would only
+        // A lone thread leaves out the rows that the tile lacks; the threads of a warp would only
         // diverge.
         if (kConsumers == 1 && i >= rows) break;
         if (i + 1 < kHigh)
@@ -126,9 +126,9 @@ struct MatmulBlocks {
       }
     }
   }
-  // Through the scratch memory: elements are finished by one loop (an activation is much code), and
-  // neighbours store neighbours. A sum of -0 becomes 0, as where operands come in blocks, which
-  // zeros fill.
+  // Stores through the scratch memory: one loop finishes elements (an activation is much code), and
+  // adjacent threads store adjacent elements. A sum of -0 becomes 0, as where operands come in
+  // blocks, which zeros fill up.
   MACO_FN void store(const MatmulTile<C>& t, const Args& args, A* sums,
                      const A (&acc)[kHigh][kWide]) const {
     constexpr int kAtOnce = (int)least(kHigh, kScratchBytes / (kDown * C::BN * 4));
@@ -151,7 +151,7 @@ struct MatmulBlocks {
   }
 };
 
-// The next columns of a, on their way to registers while those before are multiplied.
+// The next columns of a, which are loaded into registers while the columns before are multiplied.
 template <class C, class Blocks>
 struct StageAhead {
   using X = typename C::X;
@@ -160,7 +160,7 @@ struct StageAhead {
   static constexpr int kEach = ((int)C::BM * kRow + kConsumers - 1) / kConsumers;
   Vec<X, V> v[kEach];
 
-  // f(vector, row, column) of this thread's.
+  // Calls f(vector, row, column) for this thread's vectors.
   template <class F>
   MACO_FN void each(F f) {
     MACO_UNROLL
@@ -169,7 +169,7 @@ struct StageAhead {
       if (row < C::BM) f(v[e], row, n % kRow * V);
     }
   }
-  // Columns [k, k + depth).
+  // Loads columns [k, k + depth).
   MACO_FN void load(const MatmulTile<C>& t, const Args& args, i64 k, int depth) {
     const X* const a = args.ptr<const X>(0) + t.row * C::K + k;
     each([&](Vec<X, V>& x, int row, int i) {
@@ -192,7 +192,7 @@ MACO_FN void matmul_many(Context& ctx, const Args& args, u32 index) {
   auto* a = (typename C::X*)ctx.scratch();
 
   A acc[Blocks::kHigh][Blocks::kWide] = {};
-  // A lone thread would hold them all.
+  // A lone thread would have to hold all of them.
   constexpr bool kAhead = kConsumers > 1 && !C::a_packets && !C::normed;
   StageAhead<C, Blocks> ahead;
   const auto part_of = [](i64 at) {
@@ -205,7 +205,7 @@ MACO_FN void matmul_many(Context& ctx, const Args& args, u32 index) {
     const typename C::W* page = nullptr;
     for (int s = 0; s < depth; s += (int)Blocks::kStage) {
       const int part = (int)least(Blocks::kStage, depth - s);
-      // Around the first staging lie the barriers of page_release and page_wait.
+      // The barriers of page_release and page_wait surround the first staging.
       if (s > 0) cta_sync();
       if constexpr (kAhead)
         ahead.put(a);

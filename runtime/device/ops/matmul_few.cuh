@@ -1,12 +1,12 @@
-// matmul of few rows without tensor cores, but for a lone row (matmul_row.cuh): threads split K and
-// add up at the end.
+// matmul of few rows without tensor cores, except for a lone row (matmul_row.cuh): threads split K,
+// and their sums are added at the end.
 
 namespace maco::ops {
 
 // ---- few rows, b[N,K]: a warp has columns of a page, its lanes split K -------
 
-// What a lane takes of some steps of a page, and of a with it: all of it is on its way before the
-// first is multiplied.
+// What a lane takes of some steps of a page, and of a for these: all of it is loaded before the
+// first element is multiplied.
 template <class P, int kSteps, int kRows, int kOwn, i64 kStage, class X, class W>
 struct FewPage {
   static constexpr int kVec = P::kVec, kStep = kVec * kWarpLanes;
@@ -54,11 +54,12 @@ struct FewPage {
   }
 };
 
-// Results of a warp, rows by columns of a slice: each lane gets one at a time and finishes it.
+// A warp's results, rows by columns of a slice: each lane gets one at a time and finishes it.
 template <class C, class P, int kRows, int kOwn, int kParts, class A>
 struct FewResults {
   static constexpr int kOut = kOwn / P::kParts, kCount = kRows * kOut;
-  // Where each lane has a result at most, what finishes it is fetched while K goes by.
+  // If each lane has at most one result, the operands that finish it are loaded while K is
+  // processed.
   static constexpr bool kFetches = kWarpLanes > 1 && kCount <= kWarpLanes;
   static MACO_FN int row(int i) { return i / kOut; }
   static MACO_FN int col(int i) { return warp() + i % kOut * kWarps; }
@@ -110,14 +111,14 @@ MACO_FN void matmul_few_transposed(Context& ctx, const Args& args, u32 index) {
   using W = typename C::W;
   using A = AccOf<X>;
   constexpr int kVec = P::kVec;
-  constexpr int kOwn = (int)((P::kPageCols + kWarps - 1) / kWarps);  // columns of a warp
+  constexpr int kOwn = (int)((P::kPageCols + kWarps - 1) / kWarps);  // of a warp
   static_assert(!C::paired || (kOwn % 2 == 0 && P::kPageCols % kWarps == 0),
                 "a warp has both columns of a pair");
-  // a lone lane adds a vector at a time
+  // A lone lane adds a vector at a time.
   constexpr int kParts = kWarpLanes == 1 ? kVec : 1;
   constexpr i64 kRoom = round_down(P::kStageBytes / (kRows * (i64)sizeof(X)), P::kDepth);
-  // Pages that are made for tensor cores may be deeper than that; a lone thread, which does without
-  // them, has rows of its own then.
+  // Pages for tensor cores may be deeper than that. A lone thread, which uses no tensor cores, then
+  // keeps rows of its own.
   constexpr bool kOwnStage = kRoom == 0;
   static_assert(!kOwnStage || kConsumers == 1, "the scratch memory has rows of a page");
   constexpr i64 kStage = least(P::kWhole, kOwnStage ? P::kDepth : kRoom);
@@ -126,13 +127,15 @@ MACO_FN void matmul_few_transposed(Context& ctx, const Args& args, u32 index) {
   // Whether the warps share a whole page evenly.
   constexpr bool kEven =
       kWarpLanes > 1 && P::kDepth % (kVec * kWarpLanes) == 0 && P::kPageCols % kWarps == 0;
-  // Of the page's columns those of a slice that ends early: of each part the first.
+  // Whether column c of the page is in a slice that ends early: the first `cols` columns of each
+  // part are.
   const auto is_there = [](int c, i64 cols) { return (C::paired ? c % (int)P::kCols : c) < cols; };
   alignas(16) X own[kOwnStage ? kRows * kStage : 1];
   X* a = kOwnStage ? own : (X*)ctx.scratch();
   constexpr bool kNormedRow = C::normed && kRows == 1 && kStage >= C::K;
-  // Whether a lone row goes to tensor cores, where several do: all whole steps, so that the order
-  // of sums doesn't depend on the tile. (Columns that the tile lacks are computed, and not stored.)
+  // Whether tensor cores multiply a lone row, if they multiply several rows: all whole steps, so
+  // that the order of additions doesn't depend on the tile. (Columns that the tile lacks are
+  // computed, and not stored.)
   constexpr bool kDiagonal = kEven && kFewOnCores<C> && kRows == 1;
   constexpr bool kLoneRow = kDiagonal && kStage >= C::K && MatmulRow<C, P>::kSuits;
   if constexpr (kLoneRow) {
@@ -238,11 +241,11 @@ MACO_FN void matmul_few_transposed(Context& ctx, const Args& args, u32 index) {
 
 // ---- few rows, b[K,N]: a thread has a vector of columns, groups split K -----
 
-// Adds up what the groups have and stores it: columns [n, n + cols) of the tile.
+// Adds up the groups' sums and stores them: columns [n, n + cols) of the tile.
 template <class C, class P, int kRows, int kOwn, int kAcross, class A>
 MACO_FN void matmul_add_groups(const MatmulTile<C>& t, const Args& args,
                                const A (&acc)[kRows][kOwn][P::kVec], A* sums, i64 n, i64 cols) {
-  // rows added up between two barriers
+  // Rows that are added up between two barriers.
   constexpr int kAtOnce = (int)least(kRows, most(1, 4096 / (kWarps * P::kPitch * 4)));
   static_assert(kWarps * kAtOnce * P::kPitch * 4 <= 4096, "sums fit behind the staged rows");
   const int across = warp_lane() % kAcross;

@@ -1,9 +1,9 @@
-// matmul of few rows, b[N,K] of 16-bit floats, on tensor cores. Warps split K; each has all columns
-// of a pass, so that it reads its part of a once, from memory to registers.
+// matmul of few rows, b[N,K] of 16-bit floats, on tensor cores. Warps split K. Each warp has all
+// columns of a pass, so that it reads its part of a once, from memory to registers.
 //
-// A sum doesn't mind in which order K comes, as long as a and b agree: a lane takes 16 bytes of a
-// row of a and of a column of b, and the first and last 8 of them stand for elements of K that a
-// fragment keeps apart. No lane reads what another needs, and nothing is transposed.
+// A sum doesn't depend on the order of K, if a and b use the same order. A lane takes 16 bytes of a
+// row of a and of a column of b; the first and last 8 bytes stand for elements of K that are apart
+// in a fragment. No lane reads what another needs, and nothing is transposed.
 
 namespace maco::ops {
 
@@ -14,11 +14,11 @@ struct MatmulFewMma {
   static constexpr int kUnit = 4 * kRun;  // of a warp: four lanes a row
   static constexpr int kUnits = (int)((P::kDepth + kUnit * kWarps - 1) / (kUnit * kWarps));
   static constexpr int kSlices = (int)((P::kPass + P::kCols - 1) / P::kCols);
-  static constexpr int kWide = (int)(P::kPageCols / 8);  // fragments of a slice, side by side
-  static constexpr int kTall = (kRows + 15) / 16;        // and one above the other
-  static constexpr int kEights = (kRows + 7) / 8;        // of rows of a
+  static constexpr int kWide = (int)(P::kPageCols / 8);  // fragments across a slice
+  static constexpr int kTall = (kRows + 15) / 16;        // fragments down the rows
+  static constexpr int kEights = (kRows + 7) / 8;        // groups of eight rows of a
   static_assert(P::kCols % 8 == 0, "columns come in eights");
-  // Of a pair the first half of a slice's fragments are of b, the others of the other.
+  // For a pair, the first half of a slice's fragments is of b, the other half of the other b.
   static constexpr int kOut = kWide / P::kParts;
 
   const MatmulTile<C>& t;
@@ -41,7 +41,7 @@ struct MatmulFewMma {
     }
   }
 
-  // Of a, what goes with the slices from K = k on.
+  // Loads the part of a for the slices from K = k on.
   MACO_FN void fetch(i64 k) {
     const auto from = matmul_rows(t, args);
     const auto row_of = [&](int h) { return line + 8 * h; };
@@ -83,8 +83,8 @@ struct MatmulFewMma {
       for (int h = 0; h < kEights; ++h) a[u][h] = next[u][h];
     }
   }
-  // Adds the products of a slice, of which `depth` of K are there. All sums get their first product
-  // of a unit before any gets its second, which waits for the first.
+  // Adds the products of a slice that covers `depth` of K. All sums get their first product of a
+  // unit before any gets its second, which waits for the first.
   MACO_FN void multiply(int slice, const X* page, i64 depth) {
     constexpr bool kBf16 = is_same<X, bf16>;
     MACO_UNROLL
@@ -110,10 +110,10 @@ struct MatmulFewMma {
       }
     }
   }
-  // Adds up what the warps have, in their order, and stores it.
+  // Adds up the warps' sums in order, and stores them.
   MACO_FN void store(float* scratch) const {
     constexpr int kHigh = 8 * kEights, kAcross = kScratchBytes / (4 * kWarps * kHigh);
-    constexpr int kAll = kSlices * kOut;  // fragments of the result, side by side
+    constexpr int kAll = kSlices * kOut;  // fragments across the result
     constexpr int kAtOnce = kAcross / 8 / P::kParts;
     static_assert(kAtOnce > 0, "a fragment of each warp fits");
     MACO_UNROLL

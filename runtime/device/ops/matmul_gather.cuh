@@ -1,6 +1,6 @@
-// matmul of rows that ranks gather, a block of each: it begins with this rank's, while the others'
-// are on their way, and goes on with those of the next rank. Operands and C as of matmul, or of a
-// pair; ranks, T (tiles of a block).
+// matmul of rows that are gathered, a block from each rank. It begins with this rank's block while
+// the others' blocks arrive, and goes on with the next rank's. Operands and C as for matmul, or for
+// a paired one; ranks, T (tiles of a block).
 
 namespace maco::ops {
 

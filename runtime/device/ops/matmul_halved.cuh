@@ -1,8 +1,8 @@
-// matmul whose tasks have half of K each: mates, who have the same tile, give each other sums of
-// half of its columns, and finish the other half.
+// matmul whose tasks cover half of K each. Mates have the same tile, exchange the sums of half of
+// its columns each, and each finishes the other half.
 //
-// Operands and C as of matmul, or of matmul_pushed, on tensor cores by boxes; BK: more than half of
-// K, or half.
+// Operands and C as for matmul, or for matmul_pushed, on tensor cores by boxes; BK: half of K,
+// rounded up.
 
 namespace maco::ops {
 
@@ -36,7 +36,7 @@ MACO_FN void halved(Context& ctx, const Args& args, u32 index) {
   PageTaker& pages = product.pages;
   const u32 exchange = ctx.exchanges, offered = await_offer(ctx);
   if (warp_any(offered >= kRingPages)) return;
-  // Of the ring's pages from one on, 16 bytes: where they lie, and in which page.
+  // The place of 16 bytes in the ring's pages from page `first` on, and the page's slot.
   const auto place = [&](u32 first, int at, u32& slot) {
     slot = first + (u32)(at * 16 / Cta::kPageBytes);
     slot = slot >= kRingPages ? slot - kRingPages : slot;
@@ -75,7 +75,7 @@ MACO_FN void matmul_halved(Context& ctx, const Args& args, u32 index) {
   halved<Mates<C>>(ctx, args, index);
 }
 
-// The same, whose halves of a tile's columns go to peers' slots as they are stored.
+// The same for mates that store their halves in peers' slots, too.
 template <class C>
 using SendingMates = MatmulOf<C, false, false, true, false, false, true>;
 template <class C>

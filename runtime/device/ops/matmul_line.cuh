@@ -1,43 +1,44 @@
-// matmul of one row, b[N,K] of 16-bit floats, on tensor cores, with pages of columns of b as they
-// lie in memory, one behind the other: of copies of 16 KB in line memory has 5 % more to give than
-// of boxes of sixteen runs of 1 KB (docs/notebook/decoding.md, "Weights in line").
+// matmul of one row, b[N,K] of 16-bit floats, on tensor cores. Pages hold columns of b as they lie
+// in memory, one behind the other ("in line"): copies of 16 contiguous KB get 5 % more out of
+// memory than boxes of sixteen runs of 1 KB (docs/notebook/decoding.md, "Weights in line").
 //
-// Of short columns, less than 2,048 of K, each warp has its own, as in matmul_row.cuh. Of others
-// steps of 256 elements go round the warps: step k of a column is warp (k mod kWarps)'s. But of
-// columns of which a page holds four or more, each is shared by few warps, which have a run of it
-// each: their sums are half as many. And where a column ends in the middle of a round, the next one
-// goes on with the other warps. Of a step each lane has 16 bytes, and a thread all that it
-// multiplies them with in registers. What warps have of a column is added up at the end of a tile,
-// or of some columns.
+// Short columns, of less than 2,048 elements, belong to one warp each, as in matmul_row.cuh. For
+// longer columns steps of 256 elements go round the warps: step k of a column belongs to warp k mod
+// kWarps. If a page holds four or more such columns, a few warps share each column, and each of
+// them has one run of it; there are then half as many sums. If a column ends in the middle of a
+// round, the next column continues with the other warps. A lane has 16 bytes of each step, and
+// keeps everything that it multiplies with them in registers. The warps' sums of a column are added
+// at the end of a tile, or of some columns.
 
 namespace maco::ops {
 
-// How columns lie in pages: a slice is whole columns and whole pages. Of short ones it has as many
-// for each warp. Of those that warps share it is four pages of all parts, but 8 columns of each at
-// most. Of long ones it is the least there is, and of all parts two columns; of few pages twice
-// that where their number is odd, since two sets of registers take them in turn.
+// How columns lie in pages. A slice is whole columns and whole pages. Short columns: a slice has
+// the same number for each warp. Columns that warps share: a slice is four pages of all parts, with
+// at most 8 columns of each part. Long columns: a slice is the least possible, or two columns of
+// all parts; if it has an odd, small number of pages, twice that, since two sets of registers take
+// pages in turn.
 template <class C>
 struct LinePages {
   using W = typename C::W;
   static constexpr int kParts = C::paired ? 2 : 1;
-  static constexpr i64 kStep = 256, kSteps = 2048;  // of K, of a warp and of all eight
+  static constexpr i64 kStep = 256, kSteps = 2048;  // elements of K: of a warp; of all eight
   static constexpr bool kShort = C::K < kSteps;
   static constexpr i64 kColumn = C::K * (i64)sizeof(W), kPage = C::b_page_bytes,
                        kElements = kPage / (i64)sizeof(W);
-  // Others: warps have runs of a block of columns, one after the other.
+  // Other columns: each warp has a run of a block of columns, one after the other.
   static constexpr bool kShared =
       !kShort && kElements % C::K == 0 && kElements / C::K >= 4 && kElements <= 16384;
   static constexpr i64 kBlock = kShared ? kElements : kSteps, kRun = most(1, kBlock / 8);
   static constexpr int kRunSteps = (int)most(1, kRun / kStep);
   static constexpr int kBlockColumns = kShared ? (int)(kElements / C::K) : 1;
-  static constexpr int kSharers = 8 / kBlockColumns;  // warps of a column
-  // Steps of a column, and of a warp until it is at the same of another one: behind two columns if
-  // they end in the middle of a round.
+  static constexpr int kSharers = 8 / kBlockColumns;  // warps that share a column
+  // Steps of a column; and steps after which a warp is at the same place of another column: after
+  // two columns if columns end in the middle of a round.
   static constexpr int kColumnSteps = (int)(C::K / kStep);
   static constexpr bool kHalf = !kShort && kColumnSteps % 8 == 4;
   static constexpr int kTurn = kColumnSteps * (kHalf ? 2 : 1) / kSharers;
   static constexpr int kPageSteps = (int)(kElements / kSteps);  // of a warp
-  // Of what no page holds.
+  // The greatest common divisor; 0 if no page suits.
   static MACO_FN constexpr int common(int a, int b) { return b == 0 ? a : common(b, a % b); }
   static constexpr int kLeast = kPageSteps * 8 / common(kPageSteps * 8, kColumnSteps);
   static constexpr int kLeastPages = kLeast * kColumnSteps / (kPageSteps * 8) * kParts;
@@ -49,7 +50,7 @@ struct LinePages {
                                : kTwice  ? 2 * kLeast
                                          : kLeast;
   static constexpr int kPages = (int)(kCols * kColumn / kPage);  // of each part
-  static constexpr int kValues = kCols / kBlockColumns;          // sums of a warp, of each
+  static constexpr int kValues = kCols / kBlockColumns;          // sums of a warp, of each part
   static_assert(sizeof(W) == 2 &&
                     (kShort
                          ? kSteps % C::K == 0 && C::K % kStep == 0
@@ -60,7 +61,8 @@ struct LinePages {
   static_assert(C::N % kCols == 0 && C::BN % kCols == 0, "whole slices");
 };
 
-// Slices of short columns, for matmul_row.cuh: its pages are runs of K, of all columns of a slice.
+// Slices of short columns in the form that matmul_row.cuh takes: its pages are runs of K of all
+// columns of a slice.
 template <class C>
 struct ShortPages {
   using L = LinePages<C>;
@@ -94,8 +96,8 @@ struct ShortPages {
   };
 };
 
-// Pages of a tile's columns of b, and of the other of a pair, from `b` and `other` on. One of the
-// loader's threads asks for them. A function of its own for all products of a kernel, as
+// Fills pages with a tile's columns of b, and of a pair's other b, from `b` and `other` on. One of
+// the loader's threads requests them. All matmuls of a kernel share this function, as
 // fill_row_boxes.
 MACO_OP void fill_lines(Context& ctx, const char* b, const char* other, u32 slices, u32 pages,
                         u32 bytes) {
@@ -132,9 +134,9 @@ MACO_OP void matmul_line_load(Context& ctx, Args args, u32 index) {
              (u32)P::kPages, (u32)C::b_page_bytes);
 }
 
-// What a thread has of the row: of each step 16 bytes. Where several warps have the same of it all
-// fetch it together, through the scratch memory. What is too long for registers lies there as well,
-// where nobody else looks at it.
+// A thread's part of the row: 16 bytes of each step. If several warps need the same part, all of
+// them fetch it together through the scratch memory. A part that is too long for registers also
+// lies there, where no other thread reads it.
 template <class C>
 struct LineRow {
   using X = typename C::X;
@@ -143,7 +145,7 @@ struct LineRow {
   static constexpr bool kHeld = kSteps <= 8, kTogether = P::kSharers < 8;
   static_assert(kHeld || !kTogether, "pages are small");
   static constexpr i64 kScratch = kHeld && !kTogether ? 0 : C::K * (i64)sizeof(X);
-  // Asked for at once.
+  // Vectors that are loaded at once.
   static constexpr int kAtOnce = kHeld ? kSteps : 4;
   Vec<X, V> held[kHeld ? kSteps : 1];
   X* const scratch;
@@ -153,15 +155,16 @@ struct LineRow {
                    step / P::kRunSteps * P::kBlock + step % P::kRunSteps * P::kStep;
     return P::kHalf && at >= C::K ? at - C::K : at;
   }
-  // Of what several threads have of the row, one counts.
+  // Whether this thread's part of `step` counts: with kHalf several threads hold the same part of
+  // the row, and only one of them may use it.
   static MACO_FN bool counts(int step) { return !P::kHalf || step * 8 + warp() < P::kColumnSteps; }
   MACO_FN explicit LineRow(Context& ctx) : scratch((X*)ctx.scratch()) {}
-  // In the order of pairs if kTogether.
+  // Returns the part of step k; in the order of pairs (put_run) if kTogether.
   MACO_FN Vec<u32, 4> step(int k) const {
     if constexpr (kHeld) {
       return bits_as<Vec<u32, 4>>(held[k]);
     } else {
-      // (Not shared_load16, which compilers may put in front of this thread's own store.)
+      // (Not shared_load16, which compilers may move before this thread's own store.)
       return *(const Vec<u32, 4>*)(scratch + place(k));
     }
   }
@@ -172,7 +175,7 @@ struct LineRow {
       *(Vec<X, V>*)(scratch + place(k)) = x;
     }
   }
-  // f(step) for those of a row, as many as are in registers at once.
+  // Calls f(step) for the steps of a row, as many at a time as registers hold.
   template <class F>
   static MACO_FN void each(F f) {
     if constexpr (kHeld) {
@@ -183,7 +186,7 @@ struct LineRow {
       for (int k = 0; k < kSteps; ++k) f(k);
     }
   }
-  // All fetch it together.
+  // All threads fetch it together.
   MACO_FN void load_together(Context& ctx, const MatmulTile<C>& t, const Args& args) {
     if constexpr (C::normed)
       matmul_stage_normed<C, true>(ctx, t, args, scratch);
@@ -194,7 +197,7 @@ struct LineRow {
     for (int k = 0; k < kSteps; ++k)
       held[k] = bits_as<Vec<X, V>>(shared_load16(scratch + place(k)));
   }
-  // The row as it is.
+  // Loads the row as it is.
   MACO_FN void load(const MatmulTile<C>& t, const Args& args) {
     const auto row = matmul_rows(t, args);
     for (int first = 0; first < kSteps; first += kAtOnce) {
@@ -215,7 +218,7 @@ struct LineRow {
       }
     }
   }
-  // The same of a row that is normed on its way, as rmsnorm does. A barrier inside.
+  // Likewise for a row that is normed on the way, as in rmsnorm. Has a barrier inside.
   MACO_FN void load_normed(Context& ctx, const MatmulTile<C>& t, const Args& args) {
     using G = typename C::G;
     constexpr int kPiece = vector_width(V, sizeof(G));
@@ -259,7 +262,7 @@ struct LineRow {
   }
 };
 
-// A task: what doesn't depend on the row is done when this is made, before the row is waited for.
+// A task. Its constructor does what doesn't depend on the row, before the wait for the row.
 template <class C>
 struct MatmulLine {
   using P = LinePages<C>;
@@ -267,8 +270,8 @@ struct MatmulLine {
   using Sums = DiagonalSum<is_same<X, bf16>>;
   static constexpr int kParts = P::kParts, kSteps = P::kPageSteps, kPages = P::kPages * kParts,
                        kTotals = P::kValues * kParts;
-  // Columns that are finished together, each by a thread. Of more than these there are two sets of
-  // sums in turn, with a barrier behind each.
+  // How many columns are finished together, each by a thread. If the tile has more, two sets of
+  // sums are used in turn, with a barrier behind each.
   static constexpr bool kAll = C::BN * kParts <= kConsumers;
   static constexpr int kGroup = kAll ? (int)C::BN : kConsumers / 2 / kParts;
   static constexpr int kSet = kGroup * kParts * P::kSharers;  // sums
@@ -291,7 +294,7 @@ struct MatmulLine {
 
   const MatmulTile<C>& t;
   const Args& args;
-  float* const sums;  // of a set: [part][column of the group][one of its warps]
+  float* const sums;  // of a set: [part][column of the group][a warp of the column]
   const int cols;
   To to;
   typename C::Asks asks;
@@ -310,15 +313,16 @@ struct MatmulLine {
     page.load(pages.take());
     pages.release_page(first);
   }
-  // This thread's column of a group that begins so far.
+  // Whether this thread finishes a column of the group that begins at `begin`.
   MACO_FN bool finishes(int begin) const {
     return consumer_thread() < kGroup && begin + consumer_thread() < cols;
   }
-  // Threads that finish nothing ask for what the tile's first column takes: all do the same.
+  // Threads that finish nothing load the operands of the tile's first column, so that all do the
+  // same.
   MACO_FN void ask(int begin) {
     asks.ask(args, t.row, t.col + (finishes(begin) ? begin + consumer_thread() : 0));
   }
-  // Up to eight values summed over the diagonal: rows get one each, in turn.
+  // Sums up to eight values over the diagonal; the diagonal's rows get one value each, in turn.
   static constexpr int kFolded = (int)least(8, kTotals);
   static MACO_FN int of_values() { return Sums::row() % kFolded; }
   static MACO_FN float folded(const float* values) {
@@ -341,7 +345,7 @@ struct MatmulLine {
     }
     return v[0];
   }
-  // A slice's sums of this warp: column by column, part by part.
+  // Stores this warp's sums of a slice: column by column, part by part.
   MACO_FN void put(float* set, int column, const float (&values)[kTotals]) {
     MACO_UNROLL
     for (int i = 0; i < kTotals; i += kFolded) {
@@ -379,14 +383,14 @@ struct MatmulLine {
     }
   }
 
-  // Page p of a slice, a constant once the loop over them is unrolled.
+  // Multiplies page p of a slice; p is a constant once the loop over pages is unrolled.
   static MACO_FN void multiply(int p, const Page& page, const LineRow<C>& row, Sums& sum,
                                float (&values)[kTotals]) {
     constexpr int kColumns = P::kHalf ? 2 : 1, kMiddle = P::kHalf ? P::kTurn / 2 : P::kTurn;
     MACO_UNROLL
     for (int s = 0; s < kSteps; ++s) {
       const int at = p * kSteps + s, k = at % P::kTurn, column = at / P::kTurn * kColumns;
-      // In the middle half of the warps end a column, the others begin one.
+      // At the middle of the page half of the warps end a column, and the others begin one.
       const bool ended = k == kMiddle && warp() >= kWarps / 2;
       if (ended) values[column] = sum.on_diagonal();
       if (k == 0 || ended) sum = {};
@@ -404,7 +408,7 @@ struct MatmulLine {
 
   MACO_FN void run(const LineRow<C>& row) {
     typename C::More more = asks.more(args);
-    // Sums of a slice are put while the next is multiplied.
+    // A slice's sums are stored while the next slice is multiplied.
     float values[kTotals] = {}, before[kTotals] = {};
     Sums sum;
     for (int begin = 0; begin < cols; begin += kGroup) {
@@ -437,7 +441,7 @@ struct MatmulLine {
   }
 };
 
-// One thread alone, of targets without warps: column by column.
+// For targets without warps: one thread, column by column.
 template <class C>
 MACO_FN void matmul_line_alone(Context& ctx, const MatmulTile<C>& t, const Args& args) {
   using P = LinePages<C>;

@@ -1,12 +1,12 @@
-// matmul whose tiles go to slots of peers, as `put` (collectives.cuh) would send them: all of K in
-// a tile, or halves of a tile that mates have (matmul_halved.cuh). Of few rows (dot), each element
-// in a packet, as f32. On tensor cores, either each run is stored there, too; or, C::behind, a tile
-// is sent when it has been stored, by warps that have nothing else to do, while consumers are at
-// the next tile, whom a link that others use would hold up.
+// matmul whose tiles go to slots of peers, as `put` (collectives.cuh) would send them. A tile
+// covers all of K, or mates have a half of a tile each (matmul_halved.cuh). With few rows (dot),
+// each element goes in a packet, as f32. On tensor cores, each run is also stored in the slots; or,
+// with C::behind, idle warps send a tile after it has been stored, while consumers compute the next
+// tile. Otherwise a link that others use would delay the consumers.
 //
-// Operands a, b, y, slots, then whatever C::finish reads. C: as of matmul; ranks (W of put), T,
-// stride, slot_div and mode (others, owner, block or each) as of put, whose tiles are BM x BN, or
-// of mates BM x BN / 2; packets, S: what lies in slots.
+// Operands a, b, y, slots, then whatever C::finish reads. C: as for matmul; ranks (W of put), T,
+// stride, slot_div and mode (others, owner, block or each) as for put, whose tiles are BM x BN, or
+// BM x BN / 2 for mates; packets, S: the type in slots.
 
 namespace maco::ops {
 
@@ -38,18 +38,18 @@ struct TilePeers {
   MACO_FN Y* of(int p) const { return slots[(first + p) % int(C::ranks)] + begin; }
 };
 
-// With what is stored.
+// Sends elements as they are stored.
 template <class C>
 struct TilePusher {
   using Y = typename C::Y;
   static_assert(C::BK == C::K || C::halved, "a tile that is sent has all sums");
   const TilePeers<C> peers;
-  const int half;  // of the tile's columns, of mates
+  const int half;  // of the tile's columns, for mates
   MACO_FN TilePusher(Context& ctx, const Args& args, u32 task)
       : peers(args.template ptr<char>(C::kY + 1), ctx.rank(), task),
         half(MatmulTile<C>::part_of(task)) {}
 
-  // V elements in line, at a row of the tile and a column of the result.
+  // Stores V adjacent elements, at a row of the tile and a column of the result.
   template <int V>
   MACO_FN void store(const MatmulTile<C>& t, i64 row, i64 col, const Vec<Y, V>& v) const {
     i64 at = row * (t.end - t.col) + (col - t.col);
@@ -61,7 +61,7 @@ struct TilePusher {
   }
 };
 
-// An element, by whoever has it, in a packet of its own.
+// The thread that has an element sends it in a packet of its own.
 template <class C>
 MACO_FN void matmul_send(const MatmulTile<C>& t, const Args& args, i64 row, i64 col,
                          typename C::Y y) {
@@ -69,7 +69,7 @@ MACO_FN void matmul_send(const MatmulTile<C>& t, const Args& args, i64 row, i64 
                 "few rows are sent to all, as f32");
   static_assert(C::BK == C::K, "a tile that is sent is whole");
   static_assert(!is_same<typename C::Y, i32>, "f32 has what is sent");
-  if (args.ctx.stopped()) return;  // what is computed behind a wait that gave up is nobody's
+  if (args.ctx.stopped()) return;  // a result computed behind a wait that gave up must not be used
   const int rank = args.ctx.rank();
   const PeerSlots<float> slots(args, C::kY + 1, rank);
   const i64 tile = t.row / C::BM * MatmulTile<C>::kAcross + t.col / C::BN;
@@ -96,13 +96,14 @@ MACO_FN void matmul_pushed_load(Context& ctx, const Args& args, u32 tile) {
   matmul_load_by_way<SendingProduct<C>>(ctx, args, tile);
 }
 
-// Behind what was stored, in units of V elements.
+// Sends a tile after it was stored, in units of V elements.
 template <class C>
 struct TileSender {
   using Y = typename C::Y;
-  static constexpr int V = vector_width(C::N, sizeof(Y));  // in line in tensor and slot
+  static constexpr int V = vector_width(C::N, sizeof(Y));  // adjacent in tensor and slot
   static constexpr bool kSameWidth = C::N % C::BN == 0;
-  // Loads of a thread under way: what the registers of those that aren't consumers hold.
+  // How many loads a thread has in flight: as many as the registers of threads that aren't
+  // consumers hold.
   static constexpr int kAhead = 3;
 
   static_assert(C::BK == C::K, "a tile that is sent is whole");
@@ -116,7 +117,7 @@ struct TileSender {
     const u32 own = tile_on<C>(ctx, tile);
     const i64 row = i64(own / kAcross) * C::BM, col = i64(own % kAcross) * C::BN;
     y = args.template ptr<Y>(2) + row * C::N + col;
-    rows = (u32)least(C::BM, most(C::rows::get(ctx) - row, 0));  // none of a tile that isn't there
+    rows = (u32)least(C::BM, most(C::rows::get(ctx) - row, 0));  // 0 for a missing tile
     width = (u32)(kSameWidth ? C::BN : least(C::BN, C::N - col));
   }
 
@@ -124,10 +125,10 @@ struct TileSender {
     const u32 e = i * V, across = kSameWidth ? (u32)C::BN : width;
     return y + i64(e / across) * C::N + e % across;
   }
-  // Units at, at + senders(), ..., of which there are `left`, or all kAhead.
+  // Moves units at, at + senders(), ..., of which `left` exist, or all kAhead.
   template <bool kAll>
   MACO_FN void move(u32 at, int left) const {
-    // Mostly they lie whole rows apart, as many as the compiler knows.
+    // Mostly units lie whole rows apart, by a number of rows that the compiler knows.
     constexpr u32 kStep = senders() * V;
     Raw<Y, V> v[kAhead];
     const Y* const from = unit(at);

@@ -1,60 +1,60 @@
-// matmul of one row, b[N,K] of 16-bit floats, on tensor cores. A warp has columns of a page, its
-// lanes split K, and the row's part of a lane stays in registers where it fits.
+// matmul of one row, b[N,K] of 16-bit floats, on tensor cores. A warp has some columns of a page,
+// its lanes split K, and a lane's part of the row stays in registers if it fits.
 //
-// A page takes a warp a few hundred cycles, one step waiting for the other. So the next page is on
-// its way to registers while one is multiplied.
+// A page takes a warp a few hundred cycles, because steps wait for each other. So the next page is
+// loaded into registers while one is multiplied.
 
 namespace maco::ops {
 
-// A sum of products of one row on tensor cores. Of 512 bytes of a column of b each lane has 16,
-// four lanes a run of 64. As fragment a, the even words of the eight runs are the first eight rows,
-// the odd ones the others; words of the row of a, as fragment b, are the columns. So the products
-// of a run with itself are on the diagonal: of even words in the upper half, of odd ones in the
-// lower. The rest is of no use.
+// A sum of products of one row on tensor cores. Of 512 bytes of a column of b each lane has 16, and
+// four lanes have a run of 64. In fragment a, the even words of the eight runs are the first eight
+// rows, and the odd words the others. In fragment b, words of the row of a are the columns. So the
+// products of matching runs are on the diagonal: even words in the upper half, odd words in the
+// lower. The other products aren't used.
 template <bool kBf16>
 struct DiagonalSum {
   float even[4] = {}, odd[4] = {};
   MACO_FN void add(const Vec<u32, 4>& x, const Vec<u32, 4>& w) {
     add_paired({{x.v[0], x.v[2], x.v[1], x.v[3]}}, w);
   }
-  // The same of x in the order of pairs (put_run).
+  // Likewise for x in the order of pairs (put_run).
   MACO_FN void add_paired(const Vec<u32, 4>& x, const Vec<u32, 4>& w) {
     multiply_matrices<kBf16>(even, w.v, x.v[0], x.v[1]);
     multiply_matrices<kBf16>(odd, w.v, x.v[2], x.v[3]);
   }
-  // The diagonal's lanes have a row each: 0, 4, 9, 13, 18, 22, 27 and 31.
+  // The lanes of the diagonal have a row each: 0, 4, 9, 13, 18, 22, 27 and 31.
   static MACO_FN int row() { return warp_lane() >> 2; }
   static MACO_FN bool has_one() { return row() >> 1 == (warp_lane() & 3); }
-  // What such a lane has.
+  // The sum of such a lane.
   MACO_FN float on_diagonal() const {
     return row() & 1 ? fadd(even[1], odd[3]) : fadd(even[0], odd[2]);
   }
   MACO_FN float own() const { return has_one() ? on_diagonal() : 0.0f; }
 };
 
-// A task: what doesn't depend on the row is done when this is made, before the row is waited for.
+// A task. Its constructor does what doesn't depend on the row, before the wait for the row.
 template <class C, class P>
 struct MatmulRow {
   using X = typename C::X;
   static constexpr int kVec = P::kVec, kStep = kVec * kWarpLanes;
-  // (Of shapes that don't suit none of these is asked for.)
+  // (For unsuitable shapes none of these is used.)
   static constexpr int kSteps = (int)most(1, P::kDepth / kStep);            // of a page
   static constexpr int kPages = (int)((C::K + P::kDepth - 1) / P::kDepth);  // of a slice
-  // Of boxes the last may reach beyond K: it has zeros there, and so has the row.
+  // With boxes the last page may reach beyond K; it has zeros there, and so has the row.
   static constexpr i64 kRow = kPages * P::kDepth;
   static constexpr int kOwn = (int)most(1, P::kPageCols / kWarps);  // columns of a warp in a page
-  static constexpr int kOut = kOwn / P::kParts;                     // and of the result
-  // The row in registers. Beside sends a long one would push the slots' addresses into local
-  // memory, and loading them back would delay the end.
+  static constexpr int kOut = kOwn / P::kParts;                     // columns of the result
+  // Whether the row is in registers. If elements are also sent, a long row would push the slots'
+  // addresses into local memory, and loading them back would delay the end.
   static constexpr bool kHeld = kPages * kSteps <= 8;
-  // Whether pages and warps are whole, so that this way suits.
+  // Whether this method suits: pages and warps must be whole.
   static constexpr bool kSuits =
       kWarpLanes > 1 && P::kDepth % kStep == 0 && C::K % (C::boxes ? kStep : P::kDepth) == 0 &&
       P::kPageCols % (kWarps * P::kParts) == 0 && (kOwn == 1 || kOwn % 2 == 0) && kOwn <= 8;
 
   using Source = typename P::template Source<X>;
 
-  // What a lane has of a page.
+  // A lane's part of a page.
   struct Page {
     Vec<u32, 4> x[kHeld ? 1 : kSteps], w[kOwn][kSteps];
     MACO_FN void load_row(const X* row) {
@@ -73,17 +73,17 @@ struct MatmulRow {
   };
   using Sum = DiagonalSum<is_same<X, bf16>>;
 
-  // Two values summed over the diagonal, in the order of team_reduce: even rows get the first, odd
-  // ones the second. (The other lanes add up what is of no use.)
+  // Sums two values over the diagonal, in the order of team_reduce: even rows get the first sum,
+  // odd rows the second. (The other lanes' sums aren't used.)
   static MACO_FN float total(float first, float second) {
     const bool odd = (Sum::row() & 1) != 0;
     float sum = fadd(odd ? second : first, shuffle_xor(odd ? first : second, 4));
     sum = fadd(sum, shuffle_xor(sum, 18));
     return fadd(sum, shuffle_xor(sum, 9));
   }
-  // Slices of a tile: their sums are added up and finished together, behind the last, where the
-  // diagonal has a row for each and the ring has room for all pages. Of those that come from memory
-  // one by one, a slice is finished while the next comes.
+  // A tile's slices. Their sums are added up and finished together behind the last slice, if the
+  // diagonal has a row for each and the ring has room for all pages. If slices come from memory one
+  // by one, each is finished while the next one comes.
   static constexpr int kCols = (int)P::kCols, kSlices = (int)((C::BN + kCols - 1) / kCols);
   static constexpr bool kTogether =
       kSlices * kOwn <= 8 && kSlices * Source::kPages <= (int)kRingPages;
@@ -94,10 +94,10 @@ struct MatmulRow {
   const Args& args;
   const int cols;
   int left;    // slices behind the current one
-  int column;  // of the tile, that this lane finishes in the first slice, or in all
-  To to;       // where its result goes
+  int column;  // that this lane finishes in the first slice, or in all
+  To to;       // where the result goes
   typename C::Asks asks;
-  typename C::More more;  // what finishes it
+  typename C::More more;  // operands that finish the result
   PageTaker pages;
   Source source;
   Page page, next;
@@ -107,7 +107,7 @@ struct MatmulRow {
         args(arguments),
         cols((int)(t.end - t.col)),
         left(kSlices == 1 ? 0 : (cols - 1) / kCols),
-        // The last of the sums are those of a tile that hasn't all slices.
+        // If a tile doesn't have all slices, its sums are the last ones.
         column((kTogether ? (left + 1 - kSlices) * kCols : 0) + Sum::row() / kOwn * kCols + warp() +
                Sum::row() % kOwn * kWarps),
         to(matmul_results(t, args) + (t.col + column)),
@@ -123,11 +123,12 @@ struct MatmulRow {
     return Sum::has_one() && Sum::row() < kSums && Sum::row() % kOwn < kOut &&
            (u32)column < (u32)cols;
   }
-  // Lanes that finish nothing ask for what the tile's first column takes: all do the same.
+  // Lanes that finish nothing load the operands of the tile's first column, so that all do the
+  // same.
   MACO_FN void ask() { asks.ask(args, t.row, t.col + (finishes() ? column : 0)); }
   MACO_FN void take_asked() { more = asks.more(args); }
-  // The total of this lane's row, or of a row so much further: those of rows 2q and 2q + 1 are
-  // totals[q].
+  // The total of this lane's row, or of the row `further` behind it: those of rows 2q and 2q + 1
+  // are totals[q].
   template <int kTotals>
   static MACO_FN float of_row(const float (&totals)[kTotals], int further) {
     static_assert(kTotals <= 4, "there are eight rows");
@@ -154,7 +155,7 @@ struct MatmulRow {
     }
   }
 
-  // `row`: the row of a, in the scratch memory, whole, in the order of pairs, kRow elements.
+  // `row`: the row of a in the scratch memory, whole, in the order of pairs: kRow elements.
   MACO_FN void run(const X* row) {
     row += warp_lane() * kVec;
     Vec<u32, 4> x[kHeld ? kPages * kSteps : 1];

@@ -1,15 +1,16 @@
-// matmul whose operands both come through pages, in blocks (tensor_cores.cuh), and whose result's
-// tile stays in registers until all of its part of K has been added: on tensor cores, or by
+// matmul with both operands coming through pages, in blocks (tensor_cores.cuh). The result's tile
+// stays in registers until its part of K has been added. It is multiplied on tensor cores, or by
 // ordinary arithmetic (thread_tile.cuh, C::blocks).
 //
-// Tensor cores take at least 64 rows of one operand, the tall one: of a where the tile has as many,
-// else of b, with the rows of a as the wide one. Blocks of either operand come in the order of K,
-// a's before b's, and b's before those of the other b of a pair, which has sums of its own.
+// Tensor cores take at least 64 rows of one operand, the tall one. It is a if the tile has as many
+// rows; else it is b, and the rows of a are the wide operand. Blocks of both operands come in the
+// order of K: a's block before b's, and b's before that of a pair's other b, which has sums of its
+// own.
 
 namespace maco::ops {
 
-// What a product whose tiles go to peers' slots does with what it stores (matmul_push.cuh), and
-// what others do: nothing.
+// What a pushed matmul does with the elements that it stores (matmul_push.cuh). Other matmuls do
+// nothing.
 template <class C>
 struct TilePusher;
 template <class C>
@@ -19,7 +20,8 @@ struct NoPusher {
   MACO_FN void store(const MatmulTile<C>&, i64, i64, const Vec<typename C::Y, V>&) const {}
 };
 
-// Of a product that adds up what others have sent (matmul_add.cuh), and of others: nothing.
+// What a matmul does that adds up what other ranks have sent (matmul_add.cuh). Other matmuls do
+// nothing.
 template <class C>
 struct TileAdder;
 template <class C>
@@ -33,8 +35,7 @@ struct NoAdder {
   MACO_FN void add(const Parts<V>&, i64, Vec<typename C::Y, V>&) const {}
 };
 
-// Where a product that appends to caches stores its elements (matmul_append.cuh), and where others
-// do: in y.
+// Where an appending matmul stores its elements (matmul_append.cuh). Other matmuls store them in y.
 template <class C>
 struct RowAppender;
 template <class C>
@@ -49,7 +50,7 @@ struct NoAppender {
 template <class C>
 struct TensorShape {
   using T = typename C::X;
-  static constexpr bool kSwap = C::BM < 64;  // b is the tall one
+  static constexpr bool kSwap = C::BM < 64;  // b is the tall operand
   static constexpr bool kGroups = takes_wgmma(C::method), kBulk = kGroups || C::blocks;
   // K is the slow axis of b[K,N].
   static constexpr bool kAcross = !C::transpose_b;
@@ -58,11 +59,11 @@ struct TensorShape {
   using A = AccOf<T>;
   static constexpr int kDepth = kBlockOf<T>;                           // of a block
   static constexpr int kBlocks = (int)((C::K + kDepth - 1) / kDepth);  // of all parts
-  // Do products that differ in K alone share code? Those of whole steps of K, as the compiler has
-  // it (compiler/functions/matmul.cpp).
+  // Matmuls that differ only in K share code if K is whole steps, by the same rule as in the
+  // compiler (compiler/functions/matmul.cpp).
   static constexpr int kSharedStep = 128;
   static constexpr bool kShared = kGroups && C::BK == C::K && C::K % kSharedStep == 0;
-  // Those of the tile's part.
+  // The blocks of the tile's part of K.
   static MACO_FN Blocks blocks(const Context& ctx, const MatmulTile<C>& t) {
     int all = kBlocks;
     if constexpr (kShared) all = (int)C::K_of(ctx) / kDepth;
@@ -70,7 +71,7 @@ struct TensorShape {
   }
   using PagesA = BlockPages<(int)C::BM>;
   using PagesB = BlockPages<(int)C::BN>;
-  // Of a step: a block of a and all of b that belongs to it, which lie together if the ring has
+  // Pages of a step: a block of a and the blocks of b for it. They are adjacent if the ring has
   // room for whole steps and tasks begin with one.
   static constexpr int kStepPages = PagesA::kPages + kSums * PagesB::kPages;
   static constexpr bool kTogether = kGroups && sizeof(T) == 2 && C::BM == 128 &&
@@ -85,8 +86,8 @@ struct TensorShape {
 
 // ---- the loader -------------------------------------------------------------
 
-// In boxes of kBoxLines, through the operand's map, as tensor_fill does, into pages that are free.
-// kDepth: elements of K in a block. kSome: only boxes that have something of the first `rows` rows.
+// Copies boxes of kBoxLines lines through the operand's map into free pages, as tensor_fill does.
+// kDepth: elements of K in a block. kSome: only boxes that have some of the first `rows` rows.
 template <class P, int kBoxLines, int kDepth, bool kAcross, bool kSome = false>
 MACO_FN void tensor_fill_boxes(PageFiller& pages, const TensorMap* map, i64 first, int block,
                                const Blocks& blocks, int rows = 0) {
@@ -116,8 +117,8 @@ MACO_FN void tensor_fill_boxes(PageFiller& pages, const TensorMap* map, i64 firs
   }
 }
 
-// By one of the loader's threads; false if the run stops. Each copy is there once: what lies in the
-// instruction cache counts.
+// One of the loader's threads does this; returns false if the run stops. Each copy occurs only once
+// in the code, for the sake of the instruction cache.
 template <class C>
 MACO_FN bool matmul_fill_boxes(PageFiller& pages, const Args& args, const MatmulTile<C>& t) {
   using S = TensorShape<C>;
@@ -130,19 +131,20 @@ MACO_FN bool matmul_fill_boxes(PageFiller& pages, const Args& args, const Matmul
   const Blocks blocks = S::blocks(pages.ctx, t);
   if constexpr (S::kTogether)
     if (!pages.align_boxes(S::kStepPages)) return false;
-  // What there is of the one before the other is there: as many blocks as the ring has room for.
+  // If one operand may be loaded before the other is there, as many of its blocks are loaded as the
+  // ring has room for.
   constexpr int kStep = A::kBlocks > B::kBlocks ? A::kBlocks : B::kBlocks,
                 kStepPages = kStep / A::kBlocks * A::kPages + kStep / B::kBlocks * kPagesB,
                 kEarly = kApart ? (int)kRingPages / kStepPages * kStep : 0;
   const int early = kEarly < blocks.count ? kEarly : blocks.count;
-  // Of early blocks the one, then the other; then all that is left.
+  // The early blocks of one operand, then those of the other, then all the rest.
   enum : int { kFirst, kOther, kRest };
   const u32 index = pages.index, slot = pages.slot, round = pages.round;
   MACO_ROLLED
   for (int pass = kApart ? kFirst : kRest; pass <= kRest; ++pass) {
     if (pass == kOther) pages.index = index, pages.slot = slot, pages.round = round;
     if (pass == (kApart ? kOther : kRest)) {
-      // One b of a pair alone can't come ahead; the loader has left the wait for the rest to the
+      // One b of a pair alone can't come ahead. The loader has left the wait for the rest to the
       // op.
       if ((kApart || (!kAAhead && any_b_ahead<C>())) && !await_passed(pages.ctx)) return false;
       boxes_begin();
@@ -218,15 +220,15 @@ MACO_FN void matmul_tensor_load(Context& ctx, const Args& args, u32 index) {
 
 // ---- the consumers ----------------------------------------------------------
 
-// An operand's blocks as they come: the pages that hold the current ones.
+// An operand's blocks as they come: the pages that hold the current blocks.
 template <class P, int kRows>
 struct BlockTaker {
   Block block;
-  PageUse first{};  // of the pages held
+  PageUse first{};  // of the pages held: the first
   MACO_FN explicit BlockTaker(const PageTaker& pages) : block(pages.pages) {}
-  // Pages that come with block `at`.
+  // How many pages come with block `at`.
   static MACO_FN int pages_of(int at) { return at % P::kBlocks == 0 ? P::kPages : 0; }
-  // `at`: of a block, whose pages have landed; those behind it in its page are taken with it.
+  // Takes block `at`, whose pages have arrived; the blocks behind it in its page are taken with it.
   MACO_FN void take(PageTaker& pages, int at) {
     if (at % P::kBlocks != 0) return;
     MACO_UNROLL
@@ -241,7 +243,7 @@ struct BlockTaker {
     b.line = index % P::kBlocks * kRows;
     return b;
   }
-  // Lets go of what block `index` is the last of.
+  // Releases the pages of which block `index` is the last.
   MACO_FN void release(PageTaker& pages, int index, bool last) const {
     if (index % P::kBlocks != P::kBlocks - 1 && !last) return;
     PageUse page = first;
@@ -250,7 +252,7 @@ struct BlockTaker {
   }
 };
 
-// Takes runs of the result's rows, each with what was fetched for it.
+// Stores runs of the result's rows, each with the operands that were loaded for it.
 template <class C>
 struct MatmulStore {
   using Y = typename C::Y;
@@ -263,7 +265,7 @@ struct MatmulStore {
   const Adder adder;
   const Appender appender;
 
-  // Elements of a run that lie in line in every row.
+  // How many elements of a run are contiguous in every row.
   template <int kRun>
   static constexpr int kVector = vector_width(C::N % kRun == 0 ? kRun : C::N, sizeof(Y));
   template <int kRun>
@@ -271,8 +273,8 @@ struct MatmulStore {
     typename C::template MoreRun<kVector<kRun>> pieces[kRun / kVector<kRun>];
     typename Adder::template Parts<kVector<kRun>> parts[kRun / kVector<kRun>];
   };
-  // Where a run begins. Offsets that the compiler knows stay apart from those that it doesn't, so
-  // that it works the latter out once.
+  // Where a run begins. Offsets that the compiler knows are kept apart from the others, so that the
+  // others are computed once.
   struct Place {
     static constexpr bool kSwap = TensorShape<C>::kSwap;
     i64 row, col, more_rows, more_cols;
@@ -316,12 +318,12 @@ struct MatmulStore {
       return C::finish(more, sums[0]);
     }
   }
-  // An element that is finished without anything else.
+  // An element that needs nothing but its sums.
   static MACO_FN Y element(const A (&sums)[kSums]) {
     return from_acc<Y>(finish(typename C::More{}, sums));
   }
-  // A run whose element i is element(i), asked for where there is such a row and column, and goes
-  // through add(piece, place in y, elements).
+  // Stores a run. element(i) is its element i, called only if the row and column exist. The
+  // elements go through add(piece, place in y, elements).
   template <int kRun, class F, class Add>
   MACO_FN void write(const RunPlace& run_place, F element, Add add) const {
     constexpr int V = kVector<kRun>;
@@ -365,8 +367,7 @@ struct MatmulStore {
   }
 };
 
-// What a product that turns heads does with its sums (matmul_turn.cuh), and what others do:
-// nothing.
+// What a matmul that rotates heads does with its sums (matmul_turn.cuh). Other matmuls do nothing.
 template <class C>
 struct HeadTurner;
 template <class C>
@@ -380,8 +381,9 @@ template <class C>
 struct TensorProduct {
   using S = TensorShape<C>;
   using B = BlockTaker<typename S::PagesB, (int)C::BN>;
-  // As many blocks at once as a page of either operand has: each end of products costs a while. Of
-  // 8 bits one, which is summed apart, whatever the tile is.
+  // As many blocks at once as a page of either operand has: each end of asynchronous
+  // multiplications takes a while. Elements of 8 bits go one block at a time, whatever the tile is,
+  // as each block is summed separately.
   static constexpr int kInPage =
       S::PagesA::kBlocks < S::PagesB::kBlocks ? S::PagesA::kBlocks : S::PagesB::kBlocks;
   static constexpr int kAtOnce = sizeof(typename C::X) == 1 ? 1 : kInPage;
@@ -394,14 +396,14 @@ struct TensorProduct {
   B b, other;  // other: of a pair
   typename S::Tile tile;
   const int blocks;
-  bool landed = false;  // the next pages
+  bool landed = false;  // whether the next pages have arrived
 
   MACO_FN TensorProduct(Context& ctx, const MatmulTile<C>& t)
       : pages(ctx), a(pages), b(pages), other(pages), blocks(S::blocks(ctx, t).count) {}
 
-  // Of all operands.
+  // Pages of all operands.
   MACO_FN int pages_of(int block) const { return a.pages_of(block) + S::kSums * b.pages_of(block); }
-  // The products of kCount blocks.
+  // Multiplies kCount blocks.
   template <int kCount>
   MACO_FN void multiply(int block) {
     if (!landed) pages.await(pages_of(block));
@@ -422,7 +424,7 @@ struct TensorProduct {
     tile.commit();
     const int next = block + kCount;
     const bool last = next >= blocks;
-    // While that goes on, the next pages may land.
+    // Meanwhile the next pages may arrive.
     if (S::kBulk && !last) landed = pages.landed(pages_of(next));
     tile.wait();
     a.release(pages, next - 1, last);
@@ -433,14 +435,14 @@ struct TensorProduct {
     if constexpr (S::kTogether) pages.align(S::kStepPages);
     int block = 0;
     for (; block + kAtOnce <= blocks; block += kAtOnce) multiply<kAtOnce>(block);
-    // Apart: in a loop that may end early, ptxas serialises products (C7520).
+    // In a separate loop: in one that may end early, ptxas serialises multiplications (C7520).
     if constexpr (!kWhole)
       for (; block < blocks; ++block) multiply<1>(block);
     pages.finish();
   }
 };
 
-// Finishes and stores the sums of a tile.
+// Finishes and stores a tile's sums.
 template <class C, class Tile>
 MACO_FN void matmul_tensor_store(Context& ctx, const Args& args, u32 index, const MatmulTile<C>& t,
                                  const Tile& tile) {
@@ -451,7 +453,7 @@ MACO_FN void matmul_tensor_store(Context& ctx, const Args& args, u32 index, cons
                 Tile::kFinishes) {
     tile.each_finished(ctx.scratch(), store);
   } else {
-    // What a store takes at most.
+    // The most elements of a store.
     constexpr int kRun =
         (int)least(16 / (int)sizeof(typename C::Y), Tile::template kMostRun<kSwap>);
     tile.template each_run<kSwap, kRun>(ctx.scratch(), store);

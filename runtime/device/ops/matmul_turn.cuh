@@ -1,13 +1,13 @@
-// matmul of queries, keys and values: some heads of the result turn, with the bits that rope would
-// give them.
+// matmul of queries, keys and values: some heads of the result are rotated, with the bits that rope
+// would give them.
 
 namespace maco::ops {
 
-// C: as of matmul, and D, interleaved, turned_begin and turned_end (columns).
+// C: as for matmul, and D, interleaved, turned_begin and turned_end (columns).
 template <class C>
 struct HeadTurner {
   using Y = typename C::Y;
-  // Operand kSines has what rope_sines makes.
+  // Operand kSines is the result of rope_sines.
   template <class Tile>
   static MACO_FN void turn(const Args& args, const MatmulTile<C>& t, Tile& tile) {
     static_assert(!TensorShape<C>::kSwap && MatmulTile<C>::kParts == 1 && !C::paired,
@@ -20,7 +20,7 @@ struct HeadTurner {
         },
         [&](int head) { return t.col + head >= C::turned_begin && t.col + head < C::turned_end; },
         [&](const Vec<float, 2>& turn, float& a, float& b) {
-          // As the result that rope would read.
+          // Rounded as the tensor that rope would read.
           const float x = round_to<Y>(a), y = round_to<Y>(b);
           a = fsub(fmul(x, turn.v[1]), fmul(y, turn.v[0]));
           b = fadd(fmul(y, turn.v[1]), fmul(x, turn.v[0]));
@@ -28,7 +28,7 @@ struct HeadTurner {
   }
 };
 
-// Operands as of matmul, and sines and cosines behind b.
+// Operands as for matmul, with sines and cosines behind b.
 template <class C>
 MACO_FN void matmul_turned(Context& ctx, const Args& args, u32 tile) {
   matmul_by_way<MatmulOf<C, false, false, false, true>>(ctx, args, tile);

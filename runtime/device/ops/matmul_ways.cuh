@@ -1,8 +1,8 @@
-// matmul: the ways of matmul.cuh and matmul_tensor.cuh as one device function.
+// matmul: the methods of matmul.cuh and matmul_tensor.cuh as one device function.
 
 namespace maco::ops {
 
-// Ways whose code may stay a function of its own; tensor cores' asynchronous products may not.
+// Methods whose code may be a function of its own; asynchronous multiplications must be inlined.
 template <class C, int kRows, bool kCores>
 MACO_OP void matmul_alone(Context& ctx, Args args, u32 tile) {
   using P = MatmulPages<C, kRows, kCores>;
@@ -27,7 +27,7 @@ MACO_OP void matmul_load_alone(Context& ctx, Args args, u32 tile) {
   }
 }
 
-// What matmul_way calls with the way it chose.
+// matmul_way calls this with the way that it has chosen.
 template <class C>
 struct MatmulLoad {
   Context& ctx;
@@ -53,10 +53,11 @@ struct MatmulCompute {
   }
 };
 
-// A config with what the names of functions say: kPaired, a second matrix behind b; kNormed, the
-// weights of a norm of a's rows behind that; kPushed, slots behind y; kTurned, heads of y turn, by
-// sines and cosines behind b; kAppended, caches behind y, which have its last columns; kHalved,
-// mates have half of K each; kAdded, behind the slots what others have sent and where its own goes.
+// A config with what the function's name says. kPaired: a second matrix behind b; kNormed: the
+// weights of the norm of a's rows behind that; kPushed: slots behind y; kTurned: heads of y are
+// rotated, by sines and cosines behind b; kAppended: caches behind y, which get its last columns;
+// kHalved: mates have half of K each; kAdded: behind the slots what others have sent, and where the
+// own result goes.
 template <class Config, bool kPaired, bool kNormed, bool kPushed = false, bool kTurned = false,
           bool kAppended = false, bool kHalved = false, bool kAdded = false>
 struct MatmulOf : Config {
@@ -83,8 +84,8 @@ MACO_FN void matmul_load_by_way(Context& ctx, const Args& args, u32 tile) {
 
 // Operands a [rows,K], b, (the other b), (the norm's weights [K]), y [rows,N], then whatever
 // C::finish reads. C: X, W, Y, rows, plan_rows (of the op before rows were cut), few_rows (the most
-// that dot takes), method, slice (columns of a slice of b), N, K, BM, BN, b_page_bytes,
-// transpose_b, blocks (of block: both operands come in boxes), of normed ones G and eps, and
+// rows of dot), method, slice (columns of a slice of b), N, K, BM, BN, b_page_bytes, transpose_b,
+// blocks (for method block: both operands come in boxes), for normed ones G and eps, and
 // finish(args, row, col, sums): bias, activation and epilogue.
 template <class C>
 MACO_FN void matmul(Context& ctx, const Args& args, u32 tile) {

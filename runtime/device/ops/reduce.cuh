@@ -4,7 +4,7 @@ namespace maco::ops {
 
 enum class ReduceKind : u8 { sum, mean, max };
 
-// Operands x [rows,cols], y [rows]. C: X, Y, rows, cols, N (the most that cols can be), BR, kind.
+// Operands x [rows,cols], y [rows]. C: X, Y, rows, cols, N (the largest possible cols), BR, kind.
 template <class C>
 MACO_OP void reduce(Context& ctx, Args args, u32 tile) {
   using X = typename C::X;

@@ -1,18 +1,19 @@
-// rope: turns pairs of elements of each head by an angle that grows with the row's position, or
-// whose cosine and sine stand in tables. A tile is BR rows. Of D elements of a head the first R
-// turn; the others are kept.
+// rope: rotates pairs of elements of each head by an angle that grows with the row's position, or
+// whose cosine and sine are in tables. A tile is BR rows. The first R of a head's D elements are
+// rotated; the others are kept.
 
 namespace maco::ops {
 
-// Of a phase in units of 2^-64 turns. Whole turns drop out of the integer exactly, so that a long
-// context costs no accuracy.
+// Sine and cosine of a phase in units of 2^-64 rotations. Whole rotations drop out of the integer
+// exactly, so that a long context costs no accuracy.
 MACO_FN void sines_of(u64 phase, float& sine, float& cosine) {
   fsincospi(fmul((float)(i32)(u32)(phase >> 32), 4.656612873077393e-10f), sine, cosine);  // 2^-31
 }
 
-// Of a pair that turns by `frequency` radians from one position to the next, in units of 2^-64
-// turns, to the nearest; of one that isn't finite anything. Its 24 bits times those of 1 / (2 pi)
-// that count: bits that make whole turns are left out.
+// The phase step, rounded to the nearest unit of 2^-64 rotations, of a pair that is rotated by
+// `frequency` radians from one position to the next; anything if the frequency isn't finite. Its 24
+// bits are multiplied by those bits of 1 / (2 pi) that count: bits that make whole rotations are
+// left out.
 MACO_FN u64 turns_of(float frequency) {
   static const u32 digits[12] = {0,           0,           0,           0,
                                  0,           0x28be60dbu, 0x9391054au, 0x7f09d5f4u,
@@ -29,13 +30,13 @@ MACO_FN u64 turns_of(float frequency) {
   const u64 turns = mantissa * whole + ((mantissa * word(2) + 0x80000000u) >> 32);
   return bits >> 31 ? ~turns + 1 : turns;
 }
-// At `position`, of such a pair; NaN if its frequency isn't finite.
+// Sine and cosine of such a pair at `position`; NaN if its frequency isn't finite.
 MACO_FN void sines_at(i64 position, float frequency, float& sine, float& cosine) {
   sines_of((u64)position * turns_of(frequency), sine, cosine);
   const float none = fsub(frequency, frequency);
   if (none != 0) sine = cosine = none;
 }
-// Cosine or sine of C's turns: times C::factor.
+// A cosine or sine times C::factor.
 template <class C>
 MACO_FN float by_factor(float value) {
   if constexpr (C::factor == 1) {
@@ -45,19 +46,19 @@ MACO_FN float by_factor(float value) {
   }
 }
 
-// How threads share a row: each has kRun pairs in line of every kHeads-th head, so that it keeps
-// their sines and cosines. As many rows go on at once as there are threads for.
+// How threads share a row: each thread has kRun adjacent pairs of every kHeads-th head, so that it
+// keeps their sines and cosines. As many rows are processed at once as there are threads for.
 template <class C>
 struct RopeShape {
   using X = typename C::X;
   using Y = typename C::Y;
   static constexpr int kPairs = (int)C::R / 2;
   static constexpr i64 kBytes = most(sizeof(X), sizeof(Y));
-  // Few where pairs aren't side by side: short code.
+  // Few if a pair's elements aren't adjacent: short code.
   static constexpr int kRun = C::interleaved ? vector_width(C::R | C::D, kBytes) / 2
                                              : vector_width(kPairs | C::D, kBytes, 8);
-  static constexpr int kVector = C::interleaved ? 2 * kRun : kRun;  // elements in line
-  // Of those, what lies aligned in x.
+  static constexpr int kVector = C::interleaved ? 2 * kRun : kRun;  // adjacent elements
+  // How many of these are aligned in x.
   static constexpr int kPiece = vector_width(kVector | C::x_cols | C::x_begin, sizeof(X));
   static constexpr int kRuns = kPairs / kRun;
   static constexpr int kHeads = (int)most(1, least(C::H, kConsumers / (kRuns * C::BR)));
@@ -83,7 +84,7 @@ struct PositionAngles {
   MACO_FN float sine(int i, int) const { return sines[i]; }
 };
 
-// The same of pairs whose frequencies are operand 1.
+// The same for pairs whose frequencies are operand 1.
 template <class C>
 struct FrequencyAngles : PositionAngles<C> {
   MACO_FN void find(const Args& args, i64 position, int pair) {
@@ -96,13 +97,13 @@ struct FrequencyAngles : PositionAngles<C> {
   }
 };
 
-// An angle's cosines and sines in row `position` of tables: of `table_cols` columns one a pair, or
-// one an element. C: T, R, interleaved, table_cols, factor.
+// An angle's cosines and sines in row `position` of tables with `table_cols` columns: one for each
+// pair, or one for each element. C: T, R, interleaved, table_cols, factor.
 template <class C>
 struct TableRow {
-  static constexpr bool kEach = C::table_cols == C::R;  // each element of a pair has its own
+  static constexpr bool kEach = C::table_cols == C::R;  // a column for each element of a pair
   static constexpr int kOf = kEach ? 2 : 1;
-  // Of the element's own, or of the pair's.
+  // The column of the element, or of the pair.
   static MACO_FN i64 column(int pair, int element) {
     if (!kEach) return pair;
     return C::interleaved ? 2 * pair + element : pair + element * (int)(C::R / 2);
@@ -151,7 +152,7 @@ struct RopePairs {
       for (int e = 0; e < S::kPiece; ++e) to[i + e] = piece.v[e];
     }
   }
-  // `run`: of the head, the first element of its pairs.
+  // `run`: in the head, the first element of the pairs.
   MACO_FN void load(const X* run) {
     load_run(first, run);
     if constexpr (!C::interleaved) load_run(second, run + S::kPairs);
@@ -174,7 +175,7 @@ struct RopePairs {
 };
 
 // Sines and cosines of a row's pairs, side by side. Operands (frequencies [D/2] f32, if
-// `by_radians`), y [rows,D] f32. C: rows, D, BR, position, factor and turns, as of rope.
+// `by_radians`), y [rows,D] f32. C: rows, D, BR, position, factor and turns, as for rope.
 template <class C>
 MACO_OP void rope_sines(Context& ctx, Args args, u32 tile) {
   constexpr i64 kPairs = C::D / 2;
@@ -195,7 +196,7 @@ MACO_OP void rope_sines(Context& ctx, Args args, u32 tile) {
   }
 }
 
-// Of a row, what doesn't turn.
+// Copies the elements of a row that aren't rotated.
 template <class C>
 MACO_FN void keep_rest(const typename C::X* x, typename C::Y* y) {
   using S = RopeShape<C>;
@@ -213,8 +214,9 @@ MACO_FN void keep_rest(const typename C::X* x, typename C::Y* y) {
   }
 }
 
-// Rows of operand 0, [rows,x_cols], into the last operand, behind operand `positions` if they stand
-// at positions from memory. kLimited: positions are below C::limit, and others are reported.
+// Rotates rows of operand 0, [rows,x_cols], into the last operand. If positions come from memory,
+// they are operand `positions`, before the last. kLimited: positions must be below C::limit; others
+// are reported.
 template <class C, class Angles, bool kLimited>
 MACO_FN void turn_rows(Context& ctx, const Args& args, u32 tile, int positions) {
   using S = RopeShape<C>;
@@ -240,7 +242,8 @@ MACO_FN void turn_rows(Context& ctx, const Args& args, u32 tile, int positions) 
     for (int p = consumer_thread() % S::kThreads; p < S::kThreads; p += kConsumers) {
       const int pair = p % S::kRuns * S::kRun, run = C::interleaved ? 2 * pair : pair;
       Angles angles;
-      // All loads of a batch come before its stores, and those of the first before the angles.
+      // All loads of a batch come before its stores, and those of the first batch before the
+      // angles.
       for (i64 h = p / S::kRuns; h < C::H; h += S::kBatch * S::kHeads) {
         RopePairs<C> pairs[S::kBatch];
         MACO_UNROLL
@@ -260,19 +263,19 @@ MACO_FN void turn_rows(Context& ctx, const Args& args, u32 tile, int positions) 
 // Operands x [rows,x_cols], of which H*D columns from x_begin on count, (positions [rows] i32), y
 // [rows,H*D]. C: X, Y, rows, x_cols, x_begin, H, D, R, BR, interleaved, from_positions, position
 // (of row 0, unless from_positions), factor (of cosines and sines), and turns(i): how far pair i
-// turns from one position to the next, in units of 2^-64 turns.
+// rotates from one position to the next, in units of 2^-64 rotations.
 template <class C>
 MACO_OP void rope(Context& ctx, Args args, u32 tile) {
   turn_rows<C, PositionAngles<C>, false>(ctx, args, tile, 1);
 }
 
-// Operands x, frequencies [R/2] f32 in radians, (positions), y. C: as of rope, but turns.
+// Operands x, frequencies [R/2] f32 in radians, (positions), y. C: as for rope, without turns.
 template <class C>
 MACO_OP void rope_frequencies(Context& ctx, Args args, u32 tile) {
   turn_rows<C, FrequencyAngles<C>, false>(ctx, args, tile, 2);
 }
 
-// Operands x, cosines and sines [limit,table_cols] of T, (positions), y. C: as of rope, and T,
+// Operands x, cosines and sines [limit,table_cols] of T, (positions), y. C: as for rope, with T,
 // table_cols (R or R / 2) and limit in place of turns.
 template <class C>
 MACO_OP void rope_tables(Context& ctx, Args args, u32 tile) {

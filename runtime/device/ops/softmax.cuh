@@ -2,7 +2,7 @@
 
 namespace maco::ops {
 
-// Operands x [rows,cols], y the same. C: X, Y, rows, cols, N (the most that cols can be), BR.
+// Operands x [rows,cols], y likewise. C: X, Y, rows, cols, N (the largest possible cols), BR.
 template <class C>
 MACO_OP void softmax(Context& ctx, Args args, u32 tile) {
   using X = typename C::X;

@@ -27,8 +27,8 @@ struct StridedTile {
     const i64 rows = left < C::B0 ? left : C::B0;
     vectors = rows <= 0 ? 0 : (u32)(rows * (C::B1 * C::B2 * (C::B3 / V)));
   }
-  // Where vector i begins on both sides, and how many elements x has from there on; false if it
-  // lies beyond an extent.
+  // Finds where vector i begins on both sides, and how many elements x has from there on. Returns
+  // false if the vector lies beyond an extent.
   MACO_FN bool locate(u32 i, i64& in, i64& out, i64& given) const {
     constexpr u32 W = C::B3 / V;
     const i64 i3 = lo[3] + i % W * V;
@@ -44,10 +44,10 @@ struct StridedTile {
   }
 };
 
-// VT elements of y at once, from a run of x that begins anywhere: the words that hold it are
-// loaded, and shifted. Those at the end of a row, behind which x may have no word, come one by one;
-// and where a thread stands for all those at either end of the tile, whose words hold what others
-// may be writing.
+// Copies VT elements of y at once, from a run of x that begins anywhere: the words that contain the
+// run are loaded and shifted. Elements at a row's end, behind which x may have no word, are copied
+// one by one. If one thread runs the task, so are all elements at either end of the tile, as others
+// may be writing in their words.
 template <class C>
 MACO_FN void copy_shifted(const Context& ctx, const typename C::X* x, typename C::X* y, u32 tile) {
   using X = typename C::X;
@@ -57,7 +57,7 @@ MACO_FN void copy_shifted(const Context& ctx, const typename C::X* x, typename C
   const StridedTile<C, V> t(ctx, tile);
   for (u32 i = (u32)consumer_thread(); i < t.vectors; i += U * kConsumers) {
     u32 words[U][kWords + 1] = {}, shift[U];
-    i64 in[U], out[U], given[U];  // how many elements x has from there on in its row
+    i64 in[U], out[U], given[U];  // given: elements that x has from there on in its row
     bool there[U], whole[U];
     MACO_UNROLL
     for (int u = 0; u < U; ++u) {
@@ -96,14 +96,14 @@ MACO_FN void copy_shifted(const Context& ctx, const typename C::X* x, typename C
   }
 }
 
-// A transposition: blocks of the two axes that lie in line on one side each go through the scratch
-// memory, so that both sides are read and written in line. A thread has the next blocks' elements
-// under way while it stores this one's.
+// A transposition. Blocks of the two axes that are contiguous on one side each go through the
+// scratch memory, so that both sides are read and written contiguously. A thread loads the next
+// blocks' elements while it stores this block's.
 //
-// A block in the scratch memory is kLines lines of 128 bytes, each with what has one place along
-// x's axis, in line along axis 3; where B3 is short, a line has kSubs such places, kLines apart.
-// The lines' chunks of 16 bytes are in another order in each of eight lines that a warp writes to
-// at once, so that it meets different banks.
+// A block in the scratch memory is kLines lines of 128 bytes. Each line has the elements of one
+// place along x's axis, contiguous along axis 3; if B3 is short, a line has kSubs such places,
+// kLines apart. The order of 16-byte chunks differs among the eight lines to which a warp writes at
+// once, so that the writes use different banks.
 template <class C>
 struct TurnedCopy {
   using X = typename C::X;
@@ -114,7 +114,7 @@ struct TurnedCopy {
   static constexpr int kTogether = 4 / (int)sizeof(Y);  // elements of axis 3 in a word
   static constexpr int kOwn = (int)most(4, power_above((C::B3 + kTogether - 1) / kTogether));
   static constexpr int kSubs = kWords / kOwn, kSide = kLines * kSubs;
-  // What a thread has of a block: kTogether elements along axis 3, kRun along x's, VT at once.
+  // A thread's part of a block: kTogether elements along axis 3, kRun along x's axis, VT at once.
   static constexpr int kRun = 8, kAcross = kLines / kRun, kUnits = kWords * kAcross,
                        kEach = (kUnits + kConsumers - 1) / kConsumers;
   static constexpr int kVT = (int)C::VT, kPieces = kRun / kVT;
@@ -140,7 +140,7 @@ struct TurnedCopy {
   int wide, high, given;  // of the tile: along x's axis, along axis 3, and of that what x has
   int ps, qs;             // along the other two axes
 
-  // Where a block begins: on the other two axes, and along x's.
+  // Where a block begins: on the other two axes, and along x's axis.
   struct Place {
     int p = 0, q = 0, at = 0;
     MACO_FN void next(const TurnedCopy& copy) {
@@ -156,7 +156,7 @@ struct TurnedCopy {
     int run, sub, word;
     MACO_FN explicit Unit(int n)
         : run(n % kAcross), sub(n / kAcross / kOwn), word(n / kAcross % kOwn) {}
-    // Of the line of a column, which is in the run's eighth of the lines.
+    // The word for a column's line, which is in the run's eighth of the lines.
     MACO_FN int at(int line) const { return line * kWords + place(sub * kOwn + word, run); }
   };
   static MACO_FN int place(int word, int eighth) { return word ^ (eighth % 8 * 4); }
@@ -164,7 +164,7 @@ struct TurnedCopy {
   struct Units {
     HeldVec<X, kVT> v[kEach][kTogether][kPieces];
   };
-  // Element e of each of a unit's rows, in a word.
+  // Element e of each of a unit's rows, combined in a word.
   static MACO_FN u32 word_of(const Units& units, int k, int i, int e) {
     constexpr int kSize = (int)sizeof(X);
     if constexpr (is_same<X, Y> && !is_same<HeldVec<X, kVT>, Vec<X, kVT>>) {
@@ -204,7 +204,7 @@ struct TurnedCopy {
       }
     }
   }
-  // Of the even or the odd blocks.
+  // Stores a block; odd and even blocks use different halves of the scratch memory.
   MACO_FN void store(const Place& s, const Units& units, int odd) const {
     u32* const words = (u32*)ctx.scratch() + odd * (kLines * kWords);
     MACO_UNROLL
@@ -219,7 +219,7 @@ struct TurnedCopy {
           words[unit.at((i * kAcross + unit.run) * kVT + e)] = word_of(units, k, i, e);
       }
     }
-    cta_sync();  // which also says that the block before has been read
+    cta_sync();  // also means that the previous block has been read
     constexpr int V = (int)C::V, kRow = (int)C::B3 / V;
     Y* const to = y + s.p * out(kP) + s.q * out(kQ) + s.at * out(kTurned);
     for (int n = consumer_thread(); n < kSide * kRow; n += kConsumers) {
@@ -276,12 +276,12 @@ MACO_FN void copy_turned(Context& ctx, const typename C::X* x, typename C::Y* y,
       .run();
 }
 
-// U vectors of a thread's, kConsumers apart.
+// U vectors of a thread, kConsumers apart.
 template <class C, int U>
 struct StridedBatch {
   using X = typename C::X;
   Elements<X, (int)C::V, true> v[U];
-  i64 out[U];  // below 0: there is none
+  i64 out[U];  // below 0: no vector
 
   MACO_FN void load(const X* x, const StridedTile<C>& t, u32 i) {
     MACO_UNROLL
@@ -305,7 +305,7 @@ struct StridedBatch {
 template <class C>
 MACO_FN void copy_vectors(const Context& ctx, const typename C::X* x, typename C::Y* y, u32 tile) {
   constexpr i64 kBytes = C::V * (i64)sizeof(typename C::X);
-  // Of a thread.
+  // Vectors of a thread.
   constexpr i64 kVectors = (C::B0 * C::B1 * C::B2 * (C::B3 / C::V) + kConsumers - 1) / kConsumers;
   constexpr int U = (int)least(kVectors, kBytes <= 4 ? 16 : 8 / most(1, kBytes / 16));
   using Batch = StridedBatch<C, U>;

@@ -1,4 +1,4 @@
-// Which symbols a shared library has.
+// Which symbols a shared library exports.
 #pragma once
 
 #if defined(MACO_STATIC_LIBRARY) || !defined(__GNUC__)

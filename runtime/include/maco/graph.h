@@ -18,7 +18,7 @@
 namespace maco {
 
 enum class DType : uint8_t { F32, F16, BF16, F8E4M3, F8E5M2, I32, U8 };
-/// Their short names, for who wants them: `using namespace maco::types`.
+/// Short names: `using namespace maco::types`.
 namespace types {
 inline constexpr DType f32 = DType::F32, f16 = DType::F16, bf16 = DType::BF16,
                        f8e4m3 = DType::F8E4M3, f8e5m2 = DType::F8E5M2, i32 = DType::I32,
@@ -31,29 +31,30 @@ MACO_API std::string_view name_of(DType type);
 
 enum class TensorKind : uint8_t { Input, Param, State, Output };
 
-/// A tensor that the caller provides memory for.
+/// A tensor for which the caller provides memory.
 struct TensorInfo {
   std::string name;
   TensorKind kind = TensorKind::Input;
   DType dtype = DType::F32;
   std::vector<int64_t> shape;  // of one rank, dims at their maxima
-  int64_t bytes = 0;           // of that
+  int64_t bytes = 0;           // of that shape
 };
-/// A dim or a scalar: an integer that each launch is given.
+/// A dim or a scalar: an integer that each launch gets.
 struct VariableInfo {
   std::string name;
   int64_t lowest = 0, highest = 0;  // both included
 };
 
-/// A graph that is right: it can be compiled, or be told why not. Immutable; copies share it, and
+/// A valid graph: it can be compiled, or compiling it says why not. Immutable. Copies share it, and
 /// any number of threads may use one at once.
 class MACO_API Graph {
  public:
-  /// From its text, JSON or the language of .maco files. `name` is what diagnostics call it.
-  /// `collectives`: texts of collectives that its ops may name as their algorithm besides its own.
+  /// Parses a graph from its text, JSON or the language of .maco files. Diagnostics call it `name`.
+  /// `collectives`: texts of collectives that its ops may name as their algorithm besides the
+  /// graph's own.
   static Result<Graph> parse(std::string text, std::string name = "<graph>",
                              const std::vector<std::string>& collectives = {});
-  /// From a file.
+  /// Reads a graph from a file.
   static Result<Graph> read(const std::string& path);
 
   const std::string& name() const;
@@ -61,13 +62,13 @@ class MACO_API Graph {
   std::vector<TensorInfo> tensors() const;
   std::vector<VariableInfo> dims() const;
   std::vector<VariableInfo> scalars() const;
-  /// Its text: parse() gives an equal graph.
+  /// The graph's text: parse() gives an equal graph.
   std::string to_maco() const;
   std::string to_json() const;
 
   struct Data;
   explicit Graph(std::shared_ptr<const Data> data) : data_(std::move(data)) {}
-  // Moving one copies it: there is no empty graph.
+  // Moving a graph copies it: there is no empty graph.
   Graph(const Graph&) = default;
   Graph& operator=(const Graph&) = default;
   const Data& data() const { return *data_; }
@@ -77,17 +78,18 @@ class MACO_API Graph {
 };
 
 /// An MSCCL++ execution plan (JSON, schema of version 0.9) as the text of a .maco file: the plan's
-/// algorithm as a collective, which Graph::parse takes among its `collectives`, and a graph that
-/// uses it. `elements`: of that graph's input on each rank; 0: 65,536, or the next that fits.
+/// algorithm as a collective, which Graph::parse accepts among its `collectives`, and a graph that
+/// uses it. `elements`: of that graph's input on each rank; 0: 65,536, or the next number that
+/// fits.
 MACO_API Result<std::string> import_plan(std::string json, int64_t elements = 0,
                                          DType dtype = DType::BF16);
 
 // ---- graphs built in C++ ------------------------------------------------------------------------
 
-/// Where a call stands, for diagnostics.
+/// The place of a call, for diagnostics.
 using Where = std::source_location;
 
-/// A number's type: no truth value, no character.
+/// An integer type other than bool and char.
 template <class T>
 concept Integer = std::integral<T> && !std::same_as<T, bool> && !std::same_as<T, char>;
 
@@ -98,7 +100,7 @@ class Expr {
   Expr(T value) : text_(std::to_string(value)) {}     // NOLINT: integers are expressions,
   Expr(const char* text) : text_(text) {}             // NOLINT: and so are
   Expr(std::string text) : text_(std::move(text)) {}  // NOLINT: texts of them
-  /// The rank that runs the graph, and how many there are.
+  /// The rank that runs the graph, and the number of ranks.
   static Expr rank() { return Expr("rank"); }
   static Expr world() { return Expr("world"); }
   const std::string& text() const { return text_; }
@@ -124,18 +126,18 @@ struct Tensor {
   size_t index = 0;
 };
 
-/// What any op may be told, beside its own attributes.
+/// Attributes that any op accepts in addition to its own.
 struct Common {
-  std::string name = {};                // of the result; of an op without one, its own
-  std::optional<DType> dtype = {};      // of the result; else that of the first operand
+  std::string name = {};                // of the result; for an op without results, the op's
+  std::optional<DType> dtype = {};      // of the result; default: that of the first operand
   std::optional<Tensor> into = {};      // the state that the result becomes
   std::vector<std::string> after = {};  // names of ops that come before, whatever their data
   std::string phase = {}, overlap = {}, overlap_group = {}, priority = {};
 };
 
-/// The value of an attribute. Text is a word ("relu") or an expression ("pos + 1"); text that
-/// begins with '[' or '{' is a list or map as the language has it ("{x: [[bx, bx + 1]]}"), where
-/// tensors stand by name.
+/// The value of an attribute. A text is a word ("relu") or an expression ("pos + 1"). A text that
+/// begins with '[' or '{' is a list or map of the language ("{x: [[bx, bx + 1]]}"), in which
+/// tensors are given by name.
 class Attr {
  public:
   using Value =
@@ -163,19 +165,19 @@ struct MatmulAttrs {
 };
 struct RopeAttrs {
   int64_t head_dim = 0;
-  std::optional<Expr> position = {};  // or the second operand
+  std::optional<Expr> position = {};  // default: the second operand
   double theta = 10000;
   bool interleaved = false;
   std::map<std::string, double> scaling = {};
-  int64_t rotary_dim = 0;       // the first so many of a head turn; 0: all
+  int64_t rotary_dim = 0;       // how many elements of a head are rotated; 0: all
   double attention_factor = 1;  // of cosines and sines
 };
 struct AttentionAttrs {
   int64_t head_dim = 0;
   bool causal = false;
-  std::optional<double> scale = {};    // else 1 / sqrt(head_dim)
-  std::optional<Expr> length = {};     // else all rows of the keys
-  std::optional<int64_t> window = {};  // keys that a row sees, itself the last; with causal
+  std::optional<double> scale = {};    // default: 1 / sqrt(head_dim)
+  std::optional<Expr> length = {};     // default: all rows of the keys
+  std::optional<int64_t> window = {};  // keys that a row sees, the last being its own; needs causal
   std::optional<double> softcap = {};  // scores become softcap * tanh(score / softcap)
 };
 struct SliceAttrs {
@@ -188,47 +190,47 @@ struct ReduceAttrs {
   std::string algorithm = "auto";  // oneshot, twoshot, ring, or a collective of the graph by name
 };
 
-/// Which messages meet, and on which ranks: expressions over `rank` and `world`.
+/// The tag and the ranks of a message: expressions over `rank` and `world`.
 struct MessageAttrs {
   Expr tag = 0;
-  Expr condition = 1;  // the `if` of the language: a rank on which it is 0 takes no part
+  Expr condition = 1;  // the language's `if`: ranks where it is 0 take no part
 };
 
 struct DimRange {
   int64_t lowest = 1;
-  std::optional<int64_t> typical = {};  // for which the compiler chooses; else the most
+  std::optional<int64_t> typical = {};  // the compiler optimizes for it; default: the most
 };
 
 /// Builds a graph call by call; docs/ops.md says what each op takes and gives. Calls report
-/// nothing: a mistake is found by build(), which says where the call stands. Not thread safe.
+/// nothing: build() finds mistakes, and says where the call stands. Not thread safe.
 class MACO_API GraphBuilder {
  public:
   explicit GraphBuilder(std::string name, int world = 1, Where where = Where::current());
-  // One that was moved from may be destroyed or assigned to, no more.
+  // A builder that was moved from may only be destroyed or assigned to.
   ~GraphBuilder();
   GraphBuilder(GraphBuilder&&) noexcept;
   GraphBuilder& operator=(GraphBuilder&&) noexcept;
 
-  /// The graph so far. The builder stays as it is.
+  /// The graph so far. The builder doesn't change.
   Result<Graph> build() const;
 
   // Declarations. Names are unique; dims and scalars are expressions from then on.
 
-  /// How many rows there are, which each launch says: `lowest` to `most`.
+  /// A number of rows from `lowest` to `most` that each launch gives.
   Expr dim(std::string name, int64_t most, DimRange range = {}, Where where = Where::current());
-  /// A number that each launch is given, from `lowest` up to `end`, which is excluded.
+  /// A number from `lowest` up to `end`, excluded, that each launch gives.
   Expr scalar(std::string name, int64_t lowest, int64_t end, std::optional<int64_t> typical = {},
               Where where = Where::current());
   Tensor input(std::string name, DType type, Shape shape, Where where = Where::current());
   Tensor param(std::string name, DType type, Shape shape, Where where = Where::current());
   Tensor state(std::string name, DType type, Shape shape, Where where = Where::current());
-  /// Gives `tensor` out under a name. It may be read further.
+  /// Makes `tensor` an output under a name. It may still be read.
   Tensor output(std::string name, Tensor tensor, Where where = Where::current());
 
-  /// A text of collectives that ops may name as their `algorithm` (docs/algorithms.md).
+  /// Adds a text of collectives that ops may name as their `algorithm` (docs/algorithms.md).
   void collectives(std::string text);
 
-  // Any op by its name, with as many results as asked for.
+  // Any op by its name, with `results` results.
 
   std::vector<Tensor> ops(std::string kind, std::vector<Tensor> operands, size_t results,
                           Attrs attrs = {}, const Common& common = {},
@@ -237,7 +239,7 @@ class MACO_API GraphBuilder {
             const Common& common = {}, Where where = Where::current()) {
     return ops(std::move(kind), std::move(operands), 1, std::move(attrs), common, where)[0];
   }
-  /// A setting of the graph by its key in JSON: set("schedule", "static").
+  /// Sets a key of the graph as in JSON: set("schedule", "static").
   void set(std::string key, Attr value, Where where = Where::current());
 
   // Elementwise.
@@ -260,7 +262,7 @@ class MACO_API GraphBuilder {
   MACO_BINARY(pow)
   MACO_BINARY(maximum)
   MACO_BINARY(minimum)
-  // u8 0 or 1.
+  // Results are u8, 0 or 1.
   MACO_BINARY(eq)
   MACO_BINARY(ne)
   MACO_BINARY(lt)
@@ -292,7 +294,7 @@ class MACO_API GraphBuilder {
                const Common& common = {}, Where where = Where::current()) {
     return op("geglu", {gate, up}, {{"approximate", approximate}}, common, where);
   }
-  /// At least one bound.
+  /// Needs at least one bound.
   Tensor clamp(Tensor x, std::optional<double> min, std::optional<double> max,
                const Common& common = {}, Where where = Where::current()) {
     Attrs bounds;
@@ -314,7 +316,7 @@ class MACO_API GraphBuilder {
     return op("cast", {x}, {}, common, where);
   }
 
-  // Products, norms, rows.
+  // Matmuls, norms, rows.
 
   Tensor matmul(Tensor a, Tensor b, const MatmulAttrs& attrs = {}, const Common& common = {},
                 Where where = Where::current()) {
@@ -352,7 +354,7 @@ class MACO_API GraphBuilder {
               Where where = Where::current()) {
     return op("rope", {x, positions}, list(attrs), common, where);
   }
-  /// Of which cosines and sines are given: [S, rotary_dim], or a column for each pair.
+  /// With given cosines and sines: [S, rotary_dim], or a column for each pair.
   Tensor rope_by(Tensor x, Tensor cosines, Tensor sines, const RopeAttrs& attrs,
                  const Common& common = {}, Where where = Where::current()) {
     return op("rope", {x, cosines, sines}, list_given(attrs), common, where);
@@ -361,8 +363,7 @@ class MACO_API GraphBuilder {
                  const Common& common = {}, Where where = Where::current()) {
     return op("rope", {x, positions, cosines, sines}, list_given(attrs), common, where);
   }
-  /// Of which frequencies are given, f32 [rotary_dim / 2] in radians, in place of `theta` and
-  /// `scaling`.
+  /// With given frequencies, f32 [rotary_dim / 2] in radians, in place of `theta` and `scaling`.
   Tensor rope_by_frequencies(Tensor x, Tensor frequencies, const RopeAttrs& attrs,
                              const Common& common = {}, Where where = Where::current()) {
     return op("rope", {x, frequencies}, list_given(attrs), common, where);
@@ -375,7 +376,7 @@ class MACO_API GraphBuilder {
                    const Common& common = {}, Where where = Where::current()) {
     return op("attention", {q, k, v}, list(attrs), common, where);
   }
-  /// Rows `at` and on of `cache`, a state, become x. Gives the state.
+  /// Stores x in rows `at` and following of `cache`, a state. Returns the state.
   Tensor kv_append(Tensor cache, Tensor x, const Expr& at, Common common = {},
                    Where where = Where::current()) {
     common.into = cache;
@@ -387,7 +388,7 @@ class MACO_API GraphBuilder {
   Tensor reshape(Tensor x, Shape shape, const Common& common = {}, Where where = Where::current()) {
     return op("reshape", {x}, {{"shape", std::move(shape)}}, common, where);
   }
-  /// `perm`: empty for the axes in reverse order.
+  /// `perm`: empty means the axes in reverse order.
   Tensor transpose(Tensor x, Shape perm = {}, const Common& common = {},
                    Where where = Where::current()) {
     Attrs attrs;
@@ -433,7 +434,7 @@ class MACO_API GraphBuilder {
             Where where = Where::current()) {
     ops("send", {x}, 0, {{"dst", dst}, {"tag", attrs.tag}, {"if", attrs.condition}}, common, where);
   }
-  /// What is sent has this type and shape.
+  /// Receives a tensor of this type and shape.
   Tensor recv(const Expr& src, DType type, Shape shape, const MessageAttrs& attrs = {},
               Common common = {}, Where where = Where::current()) {
     common.dtype = type;

@@ -1,4 +1,4 @@
-// Checkpoints of Hugging Face's as task graphs.
+// Hugging Face checkpoints as task graphs.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@ namespace maco {
 
 struct ModelOptions {
   int world = 1;               // ranks that share the model
-  std::optional<DType> dtype;  // f32, f16 or bf16; nothing: the checkpoint's
-  int64_t max_seq = 0;         // rows of the caches; 0: 4096, or what the model is made for
-  int64_t chunk = 0;           // rows of a prefill launch at most; 0: 512, or max_seq
+  std::optional<DType> dtype;  // f32, f16 or bf16; default: the checkpoint's
+  int64_t max_seq = 0;         // rows of the caches; 0: 4096, or the model's maximum
+  int64_t chunk = 0;           // the most rows of a prefill launch; 0: 512, or max_seq
   int64_t verify_rows = 0;     // rows of a verify launch; 0: 8, or max_seq
-  /// Path of an .arch file; "": one in the checkpoint's folder, or the one that MACO has.
+  /// Path of an .arch file; "": one in the checkpoint's folder, or MACO's own.
   std::string architecture = {};
 };
 
@@ -28,8 +28,8 @@ struct Model {
   std::string weights;                        // weights.json, for Session::load
 };
 
-/// From a folder with config.json and safetensors, of which it reads the headers. What it can't
-/// have so is an Error that names it.
+/// Imports a folder with config.json and safetensors, of which it reads the headers. What it
+/// doesn't support is an Error that names it.
 MACO_API Result<Model> import_model(const std::string& folder, const ModelOptions& options = {});
 
 }  // namespace maco

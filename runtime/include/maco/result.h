@@ -1,5 +1,5 @@
-// How calls of the library end: with a value, or with an Error that says what was wrong. The
-// library itself throws nothing, prints nothing and never ends the process.
+// The results of the library's calls: a value, or an Error that says what was wrong. The library
+// itself throws nothing, prints nothing and never ends the process.
 #pragma once
 
 #include <cstdint>
@@ -15,39 +15,39 @@
 namespace maco {
 
 enum class ErrorCode {
-  InvalidArgument,  // the call doesn't fit: an unknown tensor, a size, a value out of its range
+  InvalidArgument,  // an argument is wrong: an unknown tensor, a size, a value out of its range
   InvalidGraph,     // the graph is wrong or can't be compiled: see Error::diagnostics
-  Unavailable,      // no session: no GPU, CUDA driver, NVRTC or C++ compiler that can do it
-  RunFailed,        // memory that can't be had, a launch that was stopped or timed out
+  Unavailable,      // no session: no suitable GPU, CUDA driver, NVRTC or C++ compiler
+  RunFailed,        // no memory, or a launch that was stopped or timed out
   Internal,         // a fault of MACO's
 };
 
 /// What is wrong with a graph, and where.
 struct Diagnostic {
-  enum class Severity { Error, Warning, Note };  // a note belongs to the one before it
+  enum class Severity { Error, Warning, Note };  // a note belongs to the diagnostic before it
   Severity severity = Severity::Error;
-  std::string file;          // as it was named when it was read; of a builder the caller's source
-  int line = 0, column = 0;  // from 1; 0: no place is known
+  std::string file;          // the name under which it was read; for a builder the caller's source
+  int line = 0, column = 0;  // from 1; 0: unknown
   std::string message;
 };
 
-/// Of a launch that stopped: which task of which rank stopped first, and for what it waited.
+/// For a launch that stopped: which task of which rank stopped first, and for what it waited.
 struct StoppedTask {
   int rank = 0;
-  std::string task;   // "task 'y' (matmul) tile 3"; of an index or a value the op's name, or empty
+  std::string task;   // "task 'y' (matmul) tile 3"; for an index or a value the op's name, or empty
   std::string event;  // empty: it didn't wait
-  int64_t expected = 0, seen = 0;  // of the event; of an index how many there are, and the index
+  int64_t expected = 0, seen = 0;  // of the event; for an index: the limit, and the index
 };
 
 struct Error {
   ErrorCode code = ErrorCode::InvalidArgument;
-  /// For people: of diagnostics their text, with the lines of the source and carets.
+  /// For people; includes the text of diagnostics, with source lines and carets.
   std::string message;
   std::vector<Diagnostic> diagnostics;
-  std::optional<StoppedTask> stopped = {};  // RunFailed, where a task is known
+  std::optional<StoppedTask> stopped = {};  // RunFailed, if a task is known
 };
 
-/// Thrown by Result::value where there is none: a caller's mistake.
+/// Thrown by Result::value if there is none, which is a caller's mistake.
 class BadResult : public std::logic_error {
  public:
   explicit BadResult(const Error& error) : std::logic_error(error.message) {}
@@ -80,7 +80,7 @@ class [[nodiscard]] Result {
   std::variant<T, Error> held_;
 };
 
-/// Done, or an Error.
+/// Ok, or an Error.
 template <>
 class [[nodiscard]] Result<void> {
  public:

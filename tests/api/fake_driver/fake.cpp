@@ -1,5 +1,5 @@
-// A CUDA driver without a GPU: memory is the host's, streams do at once what they are told, and
-// kernels do nothing but leave a record. For tests of what the host does around them.
+// A CUDA driver without a GPU: memory is the host's, streams do everything at once, and kernels
+// only leave a record. For tests of the host's work around them.
 #include "tests/api/fake_driver/fake.h"
 
 #include <sys/mman.h>
@@ -32,7 +32,7 @@ struct Node {
   unsigned ctas;
   maco::Launch launch;
 };
-// What a test has set in the environment, or what there is otherwise.
+// The value that a test has set in the environment, or `otherwise`.
 int set_to(const char* name, int otherwise) {
   const char* const value = std::getenv(name);
   return value ? std::atoi(value) : otherwise;
@@ -45,7 +45,7 @@ std::set<void*> capturing;
 std::map<void*, std::vector<Node>> graphs;           // by the stream that they were captured on
 std::map<int, std::span<maco::LaunchState>> states;  // by rank, one a CTA
 std::map<maco::LaunchState*, int64_t> variable;      // that the last launch found
-// Of the launch that runs until it is told to leave.
+// The Control of the launch that runs until it is told to stop.
 maco::Control* held = nullptr;
 int contexts[kDevices] = {}, stopping = -1, holding = -1, failing = -1, encoded = 0, resets = 0;
 int failing_copy = 0;  // that many copies to a device from now on, the last one fails
@@ -53,13 +53,13 @@ char context_of[kDevices];
 thread_local Context current = nullptr;
 thread_local int capture_mode = 0;  // global, as CUDA's threads begin
 
-// What may disturb a capture is forbidden, unless the thread says that it may.
+// Operations that may disturb a capture are forbidden, unless the thread allows them.
 Result allowed() {
   const std::lock_guard lock(guard);
   return capturing.empty() || capture_mode == kCaptureRelaxed ? kSuccess : kCaptureUnsupported;
 }
 
-// Whether what was launched has ended.
+// Whether all launches have ended.
 Result ended() {
   const std::lock_guard lock(guard);
   if (held && std::atomic_ref<maco::u32>(held->abort).load() == 0) return kNotReady;
@@ -82,14 +82,14 @@ Result drop(T thing) {
   void* const memory = reinterpret_cast<void*>(thing);
   const std::lock_guard lock(guard);
   if (things.erase(memory) == 0) return kInvalid;
-  // What a launch that stops writes to must be there.
+  // A launch that stops needs the memory to which it writes.
   std::erase_if(states, [&](const auto& of_rank) { return of_rank.second.data() == memory; });
   variable.erase(static_cast<maco::LaunchState*>(memory));
   std::free(memory);
   return kSuccess;
 }
-// Copies that have not begun, where FAKE_LATE_COPIES is set: they begin when something is waited
-// for that comes behind them.
+// Copies that have not begun, if FAKE_LATE_COPIES is set: they begin when something behind them is
+// awaited.
 struct Copy {
   void* to;
   const void* from;
@@ -97,7 +97,7 @@ struct Copy {
 };
 std::map<void*, std::vector<Copy>> late;             // by stream
 std::map<void*, std::pair<void*, size_t>> recorded;  // events: stream, and how many are before it
-// The first `count` of a stream.
+// Does the first `count` copies of a stream.
 void copy_now(void* stream, size_t count) {
   std::vector<Copy>& all = late[stream];
   for (size_t i = 0; i < std::min(count, all.size()); ++i) {
@@ -119,7 +119,7 @@ void report(const maco::Launch& launch, maco::ReportKind kind, int64_t index, in
   r.state = 2;
 }
 
-// The first variable must be 0 to 4. False: the launch does nothing.
+// The first variable must be 0 to 4. Returns false if the launch does nothing.
 bool numbers_itself(const maco::Launch& launch, unsigned ctas) {
   const std::span all(launch.state, ctas);
   maco::LaunchState& state = all[0];
@@ -249,7 +249,7 @@ FAKE Result cuDevicePrimaryCtxRelease_v2(Device d) {
 }
 FAKE Result cuCtxSetCurrent(Context c) { return current = c, kSuccess; }
 FAKE Result cuCtxGetCurrent(Context* c) { return *c = current, kSuccess; }
-// As CUDA's, it doesn't go together with a capture, whatever a thread says.
+// As in CUDA, this is never allowed during a capture, whatever a thread says.
 FAKE Result cuCtxSynchronize() {
   const std::lock_guard lock(guard);
   return capturing.empty() ? kSuccess : kCaptureUnsupported;
@@ -299,7 +299,7 @@ FAKE Result cuMemGetInfo_v2(size_t* free, size_t* total) {
   *total = size_t{1} << 37;
   return *free = left ? static_cast<size_t>(std::atoll(left)) : *total, kSuccess;
 }
-// A handle is a file in memory, and so is what stands for it elsewhere.
+// A handle is a file in memory, and so is what stands for it in other processes.
 FAKE Result cuMemGetAllocationGranularity(size_t* unit, const MemoryKind*, int) {
   return *unit = 1 << 16, kSuccess;
 }

@@ -1,5 +1,5 @@
-// What tests ask of the fake CUDA driver, which they open as libcuda.so.1, and of the fake NCCL,
-// libnccl.so.2.
+// Controls for tests: of the fake CUDA driver, which they open as libcuda.so.1, and of the fake
+// NCCL, libnccl.so.2.
 #pragma once
 
 #include <cstddef>
@@ -22,28 +22,28 @@ struct Launched {
   char* const* symmetric = nullptr;  // Launch::symmetric
 };
 
-/// By dlsym("fake_controls").
+/// Found by dlsym("fake_controls").
 struct Controls {
   int (*launches)();
   Launched (*launch)(int i);
-  /// Lets the next launch of that rank stop as at an index out of range.
+  /// Makes the next launch of that rank stop as for an index out of range.
   void (*stop_next)(int rank);
-  /// Lets the next launch of that rank fail to start.
+  /// Makes the next launch of that rank fail to start.
   void (*fail_next)(int rank);
-  /// Lets the next launch of that rank run until it is told to leave.
+  /// Makes the next launch of that rank run until it is told to stop.
   void (*hold_next)(int rank);
-  /// Lets the last of so many copies to a device fail.
+  /// Makes the last of so many copies to a device fail.
   void (*fail_copy)(int copies);
-  /// Begins or ends a capture; what the stream had before is forgotten when one begins. Until it
-  /// ends, what CUDA forbids fails: on all threads, unless they have said that they allow it.
+  /// Begins or ends a capture; beginning one forgets what the stream had before. Until it ends,
+  /// what CUDA forbids fails on all threads, unless they have allowed it.
   void (*capture)(void* stream, bool on);
   /// Launches what was captured on a stream.
   void (*replay)(void* stream);
-  /// Of launches that are numbered: how many are left until a reset.
+  /// Sets how many numbered launches are left until a reset.
   void (*set_left)(int rank, uint32_t left);
   int (*resets)();  // so far
   int (*maps)();    // encoded so far
-  /// Allocations, streams, events, modules and contexts that are there.
+  /// How many allocations, streams, events, modules and contexts exist.
   int (*alive)();
 };
 
@@ -54,11 +54,11 @@ struct NcclCall {
   size_t count = 0;
   int type = 0, more = 0, sms = 0;
 };
-/// By dlsym("fake_nccl_controls").
+/// Found by dlsym("fake_nccl_controls").
 struct NcclControls {
-  /// Those since it was asked last.
+  /// The calls since the last time.
   void (*take)(std::vector<NcclCall>& calls);
-  int (*communicators)();  // that are there, and windows
+  int (*communicators)();  // existing ones, and windows
 };
 
 }  // namespace fake

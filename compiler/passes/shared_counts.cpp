@@ -1,0 +1,149 @@
+// The verifier has rows of its own (heard_places.h): what one gets wrong the other doesn't.
+#include "compiler/passes/shared_counts.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace maco::passes {
+
+namespace {
+
+constexpr size_t kJoined = 1 << 15;  // a power of two
+constexpr size_t kLeast = 4096;      // rows and lists that are always kept
+
+/// Sorted, without what is there twice and without nothing.
+void tidy(std::vector<uint32_t>& numbers) {
+  std::sort(numbers.begin(), numbers.end());
+  numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
+  if (!numbers.empty() && numbers[0] == SharedCounts::kNothing) numbers.erase(numbers.begin());
+}
+
+size_t slot(uint32_t a, uint32_t b) {
+  const uint64_t mixed = ((uint64_t{a} << 32) | b) * 0x9e3779b97f4a7c15;
+  return (mixed >> 40) % kJoined;
+}
+
+}  // namespace
+
+SharedCounts::SharedCounts(size_t ranks, size_t streams)
+    : lists_(ranks),
+      rows_(streams),
+      joined_lists_(kJoined),
+      joined_rows_(kJoined),
+      list_(ranks),
+      row_(streams) {
+  most_rows_ = most_lists_ = kLeast;
+}
+
+void SharedCounts::remember(std::vector<Joined>& table, uint32_t a, uint32_t b, uint32_t both) {
+  if (a > b) std::swap(a, b);
+  table[slot(a, b)] = {a, b, both};
+}
+
+const SharedCounts::Joined* SharedCounts::find(const std::vector<Joined>& table, uint32_t a,
+                                               uint32_t b) {
+  if (a > b) std::swap(a, b);
+  const Joined& known = table[slot(a, b)];
+  return known.a == a && known.b == b ? &known : nullptr;
+}
+
+uint32_t SharedCounts::join_two_rows(uint32_t a, uint32_t b) {
+  if (a == b || b == kNothing) return a;
+  if (a == kNothing) return b;
+  if (const Joined* known = find(joined_rows_, a, b)) return known->both;
+  ++joins_;
+  int32_t less = 0, more = 0;  // negative if `a` says less, or more, than `b` of some stream
+  const uint32_t *x = rows_[a], *y = rows_[b];
+  for (size_t i = 0; i < row_.size(); ++i) {
+    const auto m = static_cast<int32_t>(x[i]), n = static_cast<int32_t>(y[i]);
+    less |= m - n;
+    more |= n - m;
+    row_[i] = static_cast<uint32_t>(std::max(m, n));
+  }
+  const uint32_t both = more >= 0 ? b : less >= 0 ? a : rows_.number(row_.data());
+  remember(joined_rows_, a, b, both);
+  return both;
+}
+
+uint32_t SharedCounts::join_of(std::vector<uint32_t>& rows) {
+  tidy(rows);
+  if (rows.empty()) return kNothing;
+  if (rows.size() <= 2) return join_two_rows(rows.front(), rows.back());
+  max_of(rows);
+  return rows_.number(row_.data());
+}
+
+// In `row_`.
+void SharedCounts::max_of(const std::vector<uint32_t>& rows) {
+  std::fill(row_.begin(), row_.end(), 0);
+  for (const uint32_t row : rows) {
+    const uint32_t* other = rows_[row];
+    for (size_t i = 0; i < row_.size(); ++i)
+      row_[i] = static_cast<uint32_t>(
+          std::max(static_cast<int32_t>(row_[i]), static_cast<int32_t>(other[i])));
+  }
+  joins_ += static_cast<int64_t>(rows.size());
+}
+
+uint32_t SharedCounts::raised(std::vector<uint32_t> rows, const std::vector<Least>& least) {
+  tidy(rows);
+  max_of(rows);
+  for (const Least& l : least)
+    row_[l.stream] = static_cast<uint32_t>(std::max(static_cast<int32_t>(row_[l.stream]), l.count));
+  const uint32_t all = rows_.number(row_.data());
+  for (const uint32_t row : rows)
+    if (row != all) remember(joined_rows_, row, all, all);
+  return all;
+}
+
+uint32_t SharedCounts::join(uint32_t a, uint32_t b) {
+  if (a == b || b == kNothing) return a;
+  if (a == kNothing) return b;
+  if (const Joined* known = find(joined_lists_, a, b)) return known->both;
+  for (size_t r = 0; r < list_.size(); ++r) list_[r] = join_two_rows(row(a, r), row(b, r));
+  const uint32_t both = lists_.number(list_.data());
+  remember(joined_lists_, a, b, both);
+  return both;
+}
+
+uint32_t SharedCounts::join_lists(std::vector<uint32_t>& lists) {
+  tidy(lists);
+  uint32_t all = kNothing;
+  if (lists.size() <= 2) {
+    for (const uint32_t list : lists) all = join(all, list);
+  } else {
+    for (size_t r = 0; r < list_.size(); ++r) {
+      of_rank_.clear();
+      for (const uint32_t list : lists)
+        if (of_rank_.empty() || row(list, r) != of_rank_.back()) of_rank_.push_back(row(list, r));
+      list_[r] = join_of(of_rank_);
+    }
+    all = lists_.number(list_.data());
+    for (const uint32_t list : lists)
+      if (list != all) remember(joined_lists_, list, all, all);
+  }
+  lists.clear();
+  return all;
+}
+
+uint32_t SharedCounts::join_rows(uint32_t list, std::vector<std::vector<uint32_t>>& rows) {
+  for (size_t r = 0; r < list_.size(); ++r) {
+    rows[r].push_back(row(list, r));
+    list_[r] = join_of(rows[r]);
+    rows[r].clear();
+  }
+  return lists_.number(list_.data());
+}
+
+void SharedCounts::keep_only(const std::vector<bool>& lists, std::vector<bool> rows) {
+  for (uint32_t i = 0; i < lists.size(); ++i)
+    for (size_t r = 0; lists[i] && r < lists_.width(); ++r) rows[row(i, r)] = true;
+  lists_.keep_only(lists);
+  rows_.keep_only(rows);
+  std::fill(joined_lists_.begin(), joined_lists_.end(), Joined{});
+  std::fill(joined_rows_.begin(), joined_rows_.end(), Joined{});
+  most_rows_ = 2 * rows_.size() + kLeast;
+  most_lists_ = 2 * lists_.size() + kLeast;
+}
+
+}  // namespace maco::passes
