@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds and tests what needs no GPU. Arguments behind the tier go to ctest, such as -R unit.
 #
-#   tools/test.sh quick   before a commit: builds, and leaves out what takes long (about two minutes)
+#   tools/test.sh quick   before a commit: builds, and leaves out what takes long
 #   tools/test.sh         as CI: sets up, and runs a seventh of the suites that take longest; which one depends on the commit
 #   tools/test.sh more    before a release: all of them, in full
 #
