@@ -48,20 +48,21 @@ fi
 
 status=0
 summary=""
+limit=540  # seconds of a part
 # run NAME COMMAND...: a part of the tests; how many passed, failed and were skipped is what the command says last, else one did.
 run() {
   local name=$1 code=0 begin=$SECONDS said counts result
   shift
   echo "\$ $*" >>"$log"
   said=$(mktemp)
-  timeout 540 "$@" >"$said" 2>&1 || code=$?
+  timeout "$limit" "$@" >"$said" 2>&1 || code=$?
   cat "$said" >>"$log"
   counts=$(tail -n 1 "$said" | sed -nE 's/^([0-9]+) passed, ([0-9]+) failed, ([0-9]+) skipped.*/\1 \2 \3/p')
   rm -f "$said"
   case $code in
     0) result=ok; counts=${counts:-1 0 0} ;;
     77) result=skipped; counts="0 0 1" ;;
-    124) result="FAILED: not done within 540 s"; counts=${counts:-0 1 0} ;;
+    124) result="FAILED: not done within $limit s"; counts=${counts:-0 1 0} ;;
     *) result="FAILED: status $code"; counts=${counts:-0 1 0} ;;
   esac
   if ((code)); then echo "# status $code" >>"$log"; fi
@@ -93,7 +94,7 @@ examples_and_faults() {
 }
 export -f examples_and_faults
 export bin jobs
-run "examples and faults" bash -c examples_and_faults
+limit=1800 run "examples and faults" bash -c examples_and_faults
 run "memory of a hundred sessions" "$bin/maco-device-test" --device cuda --examples examples/graphs --only " sessions"
 if [[ -d $bin/../cuda ]]; then
   run "kernels of users" python3 tests/e2e/cuda_test.py --maco-run "$bin/maco-run" --run "$bin/../cuda" --jobs 1
