@@ -176,16 +176,22 @@ std::vector<std::optional<TaskId>> find_mates(const Program& program) {
   return mates;
 }
 
+std::string function_text(const Call& call) {
+  return call.stages.empty()
+             ? call.function
+             : fmt::format("{} with {}", call.function, fmt::join(call.stages, ", "));
+}
+
 std::string describe(const Program& program, TaskId task) {
   const Task& t = program[task];
   if (index(t.call) >= program.calls.size()) return fmt::format("task {}", index(task));
   const Call& call = program[t.call];
   // An op may have several device functions; its name alone then doesn't identify a task.
   const bool several = std::any_of(program.calls.begin(), program.calls.end(), [&](const Call& c) {
-    return c.op == call.op && c.function != call.function;
+    return c.op == call.op && (c.function != call.function || c.stages != call.stages);
   });
   return fmt::format("{} '{}'{} tile {}", call.op_kind.empty() ? call.function : call.op_kind,
-                     call.op, several ? " (" + call.function + ")" : "", t.tile);
+                     call.op, several ? " (" + function_text(call) + ")" : "", t.tile);
 }
 
 }  // namespace maco::ir

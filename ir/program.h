@@ -227,6 +227,8 @@ struct Call {
   std::string op;        // name of the graph's op
   std::string op_kind;   // "matmul"
   std::string function;  // "matmul"
+  /// What the function does besides, in the order of its stages: "norm", "pair".
+  std::vector<std::string> stages;
   std::vector<Param> params;
   std::vector<BufferId> operands;
   std::vector<Transfer> transfers;
@@ -234,6 +236,8 @@ struct Call {
   Loc loc;                  // of the graph's op; neither printed nor compared
   friend bool operator==(const Call&, const Call&) = default;
 };
+/// The function and its stages, as messages and tables name them: "matmul with pair, norm".
+std::string function_text(const Call& call);
 
 enum class CollectiveKind : uint8_t {
   AllReduce,

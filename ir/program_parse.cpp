@@ -360,8 +360,14 @@ class Parser : private TextCursor {
     if (label.empty() || is_reserved(label)) return expected("a label such as 'c0'");
     const size_t label_at = at_;
     at_ += label.size();
-    if (!expect('=') || !read_name(c.function) || !(accept_key("op") || expected("'op='")) ||
-        !read_name(c.op) || !(accept_key("kind") || expected("'kind='")) || !read_name(c.op_kind))
+    if (!expect('=') || !read_name(c.function)) return false;
+    if (accept_word("with")) {
+      do {
+        if (!read_name(c.stages.emplace_back())) return false;
+      } while (accept(','));
+    }
+    if (!(accept_key("op") || expected("'op='")) || !read_name(c.op) ||
+        !(accept_key("kind") || expected("'kind='")) || !read_name(c.op_kind))
       return false;
     if (accept('{')) {
       while (!accept('}'))

@@ -260,6 +260,10 @@ class Printer {
     put_field("  call c", i);
     put(" = ");
     put_name(c.function);
+    for (size_t k = 0; k < c.stages.size(); ++k) {
+      put(k == 0 ? " with " : ", ");
+      put_name(c.stages[k]);
+    }
     put(" op=");
     put_name(c.op);
     put(" kind=");

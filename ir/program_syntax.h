@@ -43,9 +43,9 @@
 namespace maco::ir {
 
 inline constexpr std::string_view kReservedWords[] = {
-    "after",  "buffer", "call", "collective", "dim",     "event", "from",    "lag",
-    "limits", "loads",  "may",  "moves",      "program", "read",  "relaxed", "roles",
-    "scalar", "signal", "task", "to",         "uses",    "value", "wait",    "write"};
+    "after", "buffer", "call",  "collective", "dim",  "event",   "from",  "lag",    "limits",
+    "loads", "may",    "moves", "program",    "read", "relaxed", "roles", "scalar", "signal",
+    "task",  "to",     "uses",  "value",      "wait", "with",    "write"};
 
 /// Whether `word` begins an entity or clause. Such a name needs quotes.
 inline bool is_reserved(std::string_view word) {

@@ -15,7 +15,7 @@
 namespace maco::ir {
 
 /// A table of entities that several threads may use at once. What find() returned stays valid:
-/// nothing is ever removed or changed.
+/// nothing is ever removed.
 template <class Entity>
 class Registry {
  public:
@@ -38,6 +38,19 @@ class Registry {
     const std::shared_lock lock(mutex_);
     const auto it = by_name_.find(name);
     return it == by_name_.end() ? nullptr : it->second;
+  }
+  /// Calls f with each entity, in the order of all(). f must not use the table.
+  template <class F>
+  void each(F f) const {
+    const std::shared_lock lock(mutex_);
+    for (const Entity& e : entities_) f(e);
+  }
+  /// Changes an entity. To be called while nobody uses what find() has returned.
+  template <class F>
+  void change(std::string_view name, F f) {
+    const std::unique_lock lock(mutex_);
+    for (Entity& e : entities_)
+      if (name_(e) == name) f(e);
   }
   /// The built-in entities, then the others in the order of registration.
   std::vector<Entity> all() const {

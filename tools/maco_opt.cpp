@@ -2,10 +2,12 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 
 #include "compiler/api/command_line.h"
 #include "compiler/api/compile.h"
+#include "compiler/passes/fuse/rules.h"
 #include "compiler/passes/pipeline.h"
 #include "compiler/passes/unit_text.h"
 #include "compiler/verify/explain.h"
@@ -35,6 +37,7 @@ int read_arguments(int argc, char** argv, Arguments& a) {
       "maco-opt");
   PipelineFlags flags;
   std::string to, verify;
+  std::vector<std::string> only;
   app.add_option("input", a.input,
                  "a graph (.json, .maco) or a Program's text; - for standard input");
   app.add_option("-o,--output", a.output, "where the result goes, if not to standard output")
@@ -46,6 +49,10 @@ int read_arguments(int argc, char** argv, Arguments& a) {
   app.add_option("--to", to, "run the pipeline up to and with this pass")
       ->option_text("PASS")
       ->check(one_of(pass_names()));
+  app.add_option("--only-fuse", only, "the rules of 'fuse' that are asked (--list-passes)")
+      ->option_text("NAME,...")
+      ->delimiter(',')
+      ->check(one_of(passes::fuse_rule_names()));
   app.add_flag("--verify{end}", verify,
                "prove the result, as --pass=verify at the end does; --verify=each: after each pass "
                "that changes a Program")
@@ -70,6 +77,10 @@ int read_arguments(int argc, char** argv, Arguments& a) {
     return kBadUsage;
   }
   flags.apply(a.options);
+  if (!only.empty())
+    for (const std::string& rule : passes::fuse_rule_names())
+      if (std::find(only.begin(), only.end(), rule) == only.end())
+        a.options.no_fuse.push_back(rule);
   a.options.verify_each = verify == "each";
   if (!to.empty()) {
     const auto all = passes::pipeline_passes(a.options, to);

@@ -43,7 +43,8 @@ int explain(const CompileArguments& a, const std::string& text, const Console& c
   console.show(diagnostics);
   if (!compiled) return kBadGraph;
   if (!compiled->variants.empty()) {
-    console.error("each variant of 'sm_roles' has a story of its own: choose with --variant");
+    console.error(
+        "each variant of 'sm_roles' has an explanation of its own: choose one with --variant");
     return kBadUsage;
   }
   std::string error;

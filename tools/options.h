@@ -14,6 +14,7 @@
 
 #include "compiler/cost/machine.h"
 #include "compiler/ops/op.h"
+#include "compiler/passes/fuse/rules.h"
 #include "compiler/passes/options.h"
 #include "tools/driver.h"
 #include "tools/environment.h"
@@ -67,8 +68,12 @@ inline void list_ops() {
   }
 }
 inline void list_passes() {
-  for (const passes::Pass& p : passes::registry())
+  for (const passes::Pass& p : passes::registry()) {
     std::printf("%-20s %s\n", p.name.c_str(), p.summary.c_str());
+    if (p.name != "fuse") continue;
+    for (const passes::FuseRule& rule : passes::fuse_rules())
+      std::printf("  %-18s %s\n", rule.name.c_str(), rule.summary.c_str());
+  }
 }
 inline void list_targets() {
   for (const cost::Architecture& a : cost::all_architectures()) {
@@ -216,7 +221,8 @@ struct CommonOptions {
 
 /// Options that shape a kernel.
 struct PipelineFlags {
-  bool no_load_ahead = false, no_fuse = false, no_prune = false, no_packets = false;
+  bool no_load_ahead = false, no_prune = false, no_packets = false;
+  std::vector<std::string> no_fuse;  // rules of `fuse`, or "all"
 
   void add(CLI::App& app, passes::PipelineOptions& p) {
     auto* target = app.add_option("--target", p.target, "what code may use (--list-targets)")
@@ -246,7 +252,13 @@ struct PipelineFlags {
         ->check(positive_number());
     app.add_flag("--no-load-ahead", no_load_ahead,
                  "don't read params before a task's waits are over");
-    app.add_flag("--no-fuse", no_fuse, "leave ops apart that would be joined");
+    std::vector<std::string> rules = passes::fuse_rule_names();
+    rules.emplace_back(passes::kAllRules);
+    app.add_flag("--no-fuse{all}", no_fuse,
+                 "leave ops apart that would be joined; --no-fuse=NAME,...: by these rules "
+                 "(--list-passes)")
+        ->delimiter(',')
+        ->check(one_of(rules));
     app.add_flag("--no-prune", no_prune, "keep waits that others imply");
     app.add_flag("--no-packets", no_packets, "hand small temporaries over by events alone");
   }
@@ -259,7 +271,8 @@ struct PipelineFlags {
   }
   void apply(passes::PipelineOptions& p) const {
     p.load_ahead = !no_load_ahead;
-    p.fuse = !no_fuse;
+    p.fuse = std::find(no_fuse.begin(), no_fuse.end(), passes::kAllRules) == no_fuse.end();
+    if (p.fuse) p.no_fuse = no_fuse;
     p.prune = !no_prune;
     p.packets = !no_packets;
   }

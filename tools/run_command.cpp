@@ -306,8 +306,8 @@ class Command {
     ir::VariantsResult split = ir::split_variants(text);
     if (split.variants.empty()) return fail(kBadGraph, c_.input + ": " + split.error);
     if (const auto n = static_cast<int64_t>(split.variants.size()); c_.compile.variant > n)
-      return fail(kBadUsage, fmt::format("'{}' has {} variant{}, and so no {}", c_.input, n,
-                                         n == 1 ? "" : "s", c_.compile.variant));
+      return fail(kBadUsage, fmt::format("'{}' has {} variant{}: there is no variant {}", c_.input,
+                                         n, n == 1 ? "" : "s", c_.compile.variant));
     if (c_.compile.variant > 0) {
       text = std::move(split.variants[static_cast<size_t>(c_.compile.variant - 1)].kernel);
       split.variants = {{std::nullopt, text}};

@@ -161,9 +161,10 @@ bool take_variant(ir::Graph& graph, const Options& options, ir::Diagnostics& dia
   if (options.variant == 0 && !alone) return true;
   const auto n = static_cast<int64_t>(variants ? variants->size() : 0);
   if (options.variant > n) {
-    diagnostics.error(graph.loc, n == 0 ? "'sm_roles' of this graph has no variants"
-                                        : fmt::format("'sm_roles' has {} variants, and so no {}", n,
-                                                      options.variant));
+    diagnostics.error(graph.loc,
+                      n == 0 ? "'sm_roles' of this graph has no variants"
+                             : fmt::format("'sm_roles' has {} variants: there is no variant {}", n,
+                                           options.variant));
     return false;
   }
   const size_t taken = alone ? 0 : static_cast<size_t>(options.variant - 1);
@@ -221,9 +222,9 @@ Made make(Product product, ir::Graph graph, const Options& options, const CudaCo
   if (has_variants(graph) && product != Product::Cuda) {
     diagnostics.error(
         graph.sm_roles.loc.known() ? graph.sm_roles.loc : graph.loc,
-        fmt::format("each of the {} variants of 'sm_roles' has one of its own: choose with "
-                    "--variant",
-                    std::get<Variants>(graph.sm_roles.value).size()));
+        fmt::format(
+            "'sm_roles' has {} variants, and each gives another result: choose one with --variant",
+            std::get<Variants>(graph.sm_roles.value).size()));
     return made;
   }
   if (product == Product::Graph || product == Product::Dot)

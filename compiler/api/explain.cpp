@@ -199,7 +199,7 @@ class Story {
     double all = 0, longest = 0;
     for (const Task& t : p_.tasks) {
       if (p_[t.call].op != host) continue;
-      ++functions[p_[t.call].function];
+      ++functions[ir::function_text(p_[t.call])];
       ++on_sm[t.sm];
       sms.insert(t.sm);
       const double us = functions::microseconds(p_, t, *machine);
@@ -227,7 +227,7 @@ class Story {
     // A launch may skip tasks that exist only for the dims' maxima.
     const auto it = measured_->find(host);
     if (it == measured_->end())
-      return line("took", "nothing: no task of it ran in the launch that was profiled");
+      return line("took", "nothing: none of its tasks ran in the profiled launch");
     const OpTimes& m = it->second;
     line("took",
          fmt::format("{:.3g} us a task, at most {:.3g}; {:.4g} us of SMs a rank; from {:.5g} to "
@@ -299,7 +299,7 @@ class Story {
     }
     const auto tell = [&](const char* what, const std::map<std::string, Edge>& edges) {
       // If an op reads what another op gives, other waits may imply that it is ready.
-      if (edges.empty()) line(what, "nothing, as far as waits of its own go");
+      if (edges.empty()) line(what, "no op: it needs no wait of its own");
       for (const auto& [op, edge] : edges) {
         std::string why;
         for (const std::string& one : edge.why) why += (why.empty() ? "" : "; ") + one;

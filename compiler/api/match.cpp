@@ -13,6 +13,7 @@
 #include "compiler/codegen/manifest.h"
 #include "compiler/ops/attrs.h"
 #include "compiler/ops/collectives/push.h"
+#include "compiler/passes/fuse/rules.h"
 #include "compiler/passes/manager.h"
 #include "compiler/passes/passes.h"
 #include "compiler/passes/pipeline.h"
@@ -44,7 +45,7 @@ void check_bound(const ir::Graph& graph, const char* what, int64_t world,
     if (t.kind != ir::TensorKind::Temp && t.kind != ir::TensorKind::Scalar) missing.insert(t.name);
   for (const Bound& b : list) {
     if (missing.erase(b.tensor) == 0) {
-      wrong("has a tensor '{}' that the graph has not, or has it twice", b.tensor);
+      wrong("has a tensor '{}' that the graph doesn't have, or has it twice", b.tensor);
       continue;
     }
     const ir::Tensor& t = graph[*graph.find_tensor(b.tensor)];
@@ -53,7 +54,7 @@ void check_bound(const ir::Graph& graph, const char* what, int64_t world,
       wrong("takes '{}' as {} of {} {}, but in the graph it is {} of {} {}", b.tensor, b.kind,
             b.elements, ir::name(b.dtype), ir::name(t.kind), elements, ir::name(t.dtype));
   }
-  for (const std::string& name : missing) wrong("has not the graph's '{}'", name);
+  for (const std::string& name : missing) wrong("lacks the graph's '{}'", name);
 }
 
 // Compares ranges in whatever order they are declared.
@@ -68,7 +69,8 @@ bool same_ranges(std::vector<ir::ManifestRange> a, std::vector<ir::ManifestRange
 ir::Graph without_choices(ir::Graph graph) {
   graph.sm_roles = {};
   for (ir::Op& op : graph.ops)
-    for (const char* chosen : {"method", "tile", "algorithm", "pushed"}) op.attrs.erase(chosen);
+    for (const char* chosen : {"method", "tile", "algorithm", "pushed", "gathered"})
+      op.attrs.erase(chosen);
   return graph;
 }
 
@@ -89,38 +91,45 @@ void finish_sums(ir::Graph& graph, const ir::Graph& carried, passes::PassContext
       sum.attrs["pushed"] = graph[*product].attrs["pushed"] = {true, sum.loc};
     }
   }
-  passes::fuse_sums(graph, context);
+  passes::fuse_by("sum", graph, context);
 }
 
 /// Whether the graph that a Program carries is what the passes on graphs make of `graph`, except
-/// for their choices. Reports if not.
-bool carries(const ir::Graph& graph, const ir::Program& program, ir::Diagnostics& diagnostics) {
+/// for their choices: without fusion, with all of it, or without the rules that `told` leaves out.
+/// Reports if not.
+bool carries(const ir::Graph& graph, const ir::Program& program,
+             const passes::PipelineOptions& told, ir::Diagnostics& diagnostics) {
   if (program.graph.empty()) return true;
   const auto carried = passes::parse_graph_unit(
       diagnostics.add_file(fmt::format("the graph of '{}'", program.name), program.graph),
       diagnostics);
   if (!carried) return false;
   const ir::Graph wanted = without_choices(*carried);
-  for (const bool fuse : {true, false}) {
+  std::vector<passes::PipelineOptions> tried(2);
+  tried[1].fuse = false;
+  if (!told.no_fuse.empty()) tried.emplace_back().no_fuse = told.no_fuse;
+  for (passes::PipelineOptions& options : tried) {
     ir::Diagnostics unheard;
-    passes::PipelineOptions options;
     options.target = program.target;
     options.board = program.board;
     passes::PassManager manager(passes::make_context(options, unheard), options, unheard);
     ir::Graph made = graph;
     for (const char* pass : {"check-support", "canonicalize", "prepare-operands"})
       made = manager.run(pass, std::move(made));
-    if (fuse)
-      for (const char* pass : passes::kFusingPasses) made = manager.run(pass, std::move(made));
-    if (!manager.ok()) continue;
     auto context = passes::make_context(options, unheard);
-    if (fuse && context) finish_sums(made, *carried, *context);
+    if (!manager.ok() || !context) continue;
+    if (options.fuse) {
+      if (!passes::fuse_before_algorithms(made, *context)) continue;
+      if (context->left_out.count("sum") == 0) finish_sums(made, *carried, *context);
+    }
     // Printed and parsed again, since a text names what has no name.
     const auto again = passes::parse_graph_unit(
         unheard.add_file("graph", passes::to_text(passes::Unit(std::move(made)))), unheard);
     if (again && without_choices(*again) == wanted) return true;
   }
   diagnostics.error({}, "the Program carries another graph");
+  if (told.fuse && told.no_fuse.empty())
+    diagnostics.note({}, "a Program of --no-fuse=NAME,... has to be run with the same option");
   return false;
 }
 
@@ -146,7 +155,7 @@ bool check_program(const ir::Graph& graph, const ir::Program& program,
       !same_ranges(scalars, codegen::scalars_of(graph)))
     diagnostics.error({}, "the Program's dims and scalars are not those of the graph");
   codegen::check_calls(program, diagnostics);
-  return carries(graph, program, diagnostics) && diagnostics.errors() == before;
+  return carries(graph, program, options, diagnostics) && diagnostics.errors() == before;
 }
 
 bool check_manifest(const ir::Graph& graph, const ir::Manifest& manifest,

@@ -53,12 +53,13 @@ std::string report(const Compiled& c) {
   }
   std::map<std::string, std::pair<int64_t, int64_t>> kinds;
   std::map<std::string, std::string> function_of;
-  for (const ir::Call& call : p.calls) kinds[call.op_kind + " " + call.function].first++;
-  for (const ir::Task& t : p.tasks) kinds[p[t.call].op_kind + " " + p[t.call].function].second++;
-  s += fmt::format("\n{:<16} {:<18} {:>6} {:>8}\n", "op", "device function", "calls", "tasks");
+  for (const ir::Call& call : p.calls) kinds[call.op_kind + " " + ir::function_text(call)].first++;
+  for (const ir::Task& t : p.tasks)
+    kinds[p[t.call].op_kind + " " + ir::function_text(p[t.call])].second++;
+  s += fmt::format("\n{:<16} {:<24} {:>6} {:>8}\n", "op", "device function", "calls", "tasks");
   for (const auto& [key, n] : kinds) {
     const size_t blank = key.find(' ');
-    s += fmt::format("{:<16} {:<18} {:>6} {:>8}\n", key.substr(0, blank), key.substr(blank + 1),
+    s += fmt::format("{:<16} {:<24} {:>6} {:>8}\n", key.substr(0, blank), key.substr(blank + 1),
                      n.first, n.second);
   }
   if (!c.fusions.empty()) s += "\n";

@@ -35,15 +35,15 @@ std::string other_kernel(const TraceKernel& traced, const ir::Program& program) 
                        board.empty() ? "" : fmt::format(" and board '{}'", board));
   };
   if (traced.program.empty())
-    return "it doesn't say of which kernel it is: a version of MACO wrote it that didn't know how; "
-           "make it anew";
+    return "it doesn't say which kernel it is of, because an older version of MACO wrote it: "
+           "profile again";
   if (traced.program == ir::text_hash(ir::print(program))) return "";
   const std::string theirs = named(traced.graph, traced.target, traced.board),
                     own = named(program.name, program.target, program.board);
   if (theirs != own) return fmt::format("it is of {}, but this is {}", theirs, own);
   return fmt::format(
-      "it is of another kernel of {}: of another text of the graph, with other "
-      "options, or by another version",
+      "it is of another kernel of {}: the text of the graph, the options or the version of MACO "
+      "differ",
       own);
 }
 

@@ -11,7 +11,6 @@
 #include "compiler/codegen/manifest.h"
 #include "compiler/codegen/params.h"
 #include "compiler/codegen/tables.h"
-#include "compiler/functions/check_exchanges.h"
 #include "compiler/functions/function.h"
 #include "ir/check.h"
 
@@ -27,7 +26,7 @@ bool loads_ahead(const ir::Call& call) {
 
 // Some ahead and some not, of a loader that tells them apart.
 bool loads_apart(const ir::Program& program, const ir::Call& call) {
-  const functions::Function* function = functions::find_function(call.function);
+  const functions::Function* function = functions::find_function(call);
   return !loads_ahead(call) &&
          std::any_of(call.loads.begin(), call.loads.end(),
                      [](const ir::Load& l) { return l.ahead; }) &&
@@ -124,7 +123,7 @@ class Generator {
     maps_ = number_maps(p_);
     find_kinds();
     if (!check_limits() || !check_sync() || !functions::check_mates(p_, diagnostics_) ||
-        !functions::check_exchanges(p_, diagnostics_))
+        !functions::check_touches(p_, diagnostics_))
       return "";
     std::vector<const ir::CudaUnit*> units;
     if (!used_units(units)) return "";
@@ -158,9 +157,9 @@ class Generator {
  private:
   // By name, so that their order doesn't depend on that of calls.
   std::vector<const functions::Function*> used_functions() const {
-    std::map<std::string_view, const functions::Function*> used;
+    std::map<std::string, const functions::Function*> used;
     for (const Code& k : codes_)
-      used.emplace(k.call->function, functions::find_function(k.call->function));
+      used.emplace(ir::function_text(*k.call), functions::find_function(*k.call));
     std::vector<const functions::Function*> list;
     for (const auto& entry : used) list.push_back(entry.second);
     return list;
@@ -170,7 +169,7 @@ class Generator {
   bool used_units(std::vector<const ir::CudaUnit*>& units) {
     std::map<std::string, bool> used;
     for (const Code& k : codes_) {
-      const functions::Function& function = *functions::find_function(k.call->function);
+      const functions::Function& function = *functions::find_function(*k.call);
       for (const ir::Param& param : k.call->params)
         if (function.find_param(param.name)->type == functions::ParamType::Unit)
           used[std::get<ir::Word>(param.value).text] = true;
@@ -201,11 +200,26 @@ class Generator {
     return true;
   }
 
+  // What the code of a function with stages asks its config for.
+  static std::string stage_members(const functions::Function& function, const ir::Call& call,
+                                   const std::string& code) {
+    std::string members;
+    for (const std::string& stage : function.asks)
+      members += fmt::format("static constexpr bool has_{} = {};\n", stage,
+                             functions::has_stage(call, stage));
+    for (const functions::Slot& slot : function.slots)
+      members += fmt::format("using {} = {}<{}_config>;\n", slot.name, slot.otherwise, code);
+    if (members.empty()) return "";
+    for (size_t i = 0; i < function.first_of_many(); ++i)
+      members += fmt::format("static constexpr int {}_at = {};\n", function.operands[i].name, i);
+    return members;
+  }
+
   void find_kinds() {
     std::map<std::string, size_t> known;
     std::vector<Differs> all_differ;  // by code
     for (const ir::Call& c : p_.calls) {
-      const functions::Function& function = *functions::find_function(c.function);
+      const functions::Function& function = *functions::find_function(c);
       std::string members;
       Differs differs;
       const auto packets = [&](size_t i) {
@@ -227,10 +241,12 @@ class Generator {
           members += fmt::format("static constexpr i64 {0}_box_rows = {1}, {0}_box_cols = {2};\n",
                                  name, l.box->rows, l.box->cols);
       }
-      const std::string key = fmt::format("{}\n{}{}", c.function, loads_ahead(c), members);
+      const std::string key =
+          fmt::format("{}\n{}{}", ir::function_text(c), loads_ahead(c), members);
       auto [it, fresh] = known.try_emplace(key, codes_.size());
       if (fresh) {
-        codes_.push_back({fmt::format("{}_{}_{}", c.function, plain(c.op), kinds_), members, &c});
+        const std::string code = fmt::format("{}_{}_{}", c.function, plain(c.op), kinds_);
+        codes_.push_back({code, stage_members(function, c, code) + members, &c});
         all_differ.push_back(differs);
       }
       Code& code = codes_[it->second];
@@ -445,7 +461,7 @@ bool check_calls(const ir::Program& program, ir::Diagnostics& diagnostics) {
   for (const ir::Call& c : program.calls) {
     for (const std::string& wrong : functions::check(program, c))
       diagnostics.error(c.loc, fmt::format("'{}' {}", c.op, wrong));
-    const functions::Function* f = functions::find_function(c.function);
+    const functions::Function* f = functions::find_function(c);
     if (const std::string header = f ? unknown_header(*f) : ""; !header.empty())
       diagnostics.error(c.loc, fmt::format("device function '{}' needs '{}', which is no header of "
                                            "runtime/device",

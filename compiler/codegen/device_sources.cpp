@@ -17,9 +17,26 @@ namespace maco::codegen {
 namespace {
 
 constexpr std::string_view kRoot = "runtime/device/";
-constexpr std::string_view kCore[] = {
-    "intrinsics.cuh", "abi.cuh",   "numbers.cuh", "profile.cuh", "context.cuh",    "sync.cuh",
-    "packets.cuh",    "pages.cuh", "advance.cuh", "worker.cuh",  "expressions.cuh"};
+constexpr std::string_view kCore[] = {"intrinsics/machine.cuh",
+                                      "intrinsics/cta.cuh",
+                                      "intrinsics/arithmetic.cuh",
+                                      "intrinsics/memory.cuh",
+                                      "intrinsics/flags.cuh",
+                                      "intrinsics/pair.cuh",
+                                      "intrinsics/copies.cuh",
+                                      "intrinsics/mma.cuh",
+                                      "intrinsics/wgmma.cuh",
+                                      "intrinsics/profile.cuh",
+                                      "abi.cuh",
+                                      "numbers.cuh",
+                                      "profile.cuh",
+                                      "context.cuh",
+                                      "sync.cuh",
+                                      "packets.cuh",
+                                      "pages.cuh",
+                                      "advance.cuh",
+                                      "worker.cuh",
+                                      "expressions.cuh"};
 
 const std::map<std::string, std::string, std::less<>>& files() {
   static const auto table = [] {
@@ -89,9 +106,13 @@ std::string device_sources(const std::vector<const functions::Function*>& functi
   for (const functions::Function* f : functions)
     for (const std::string& header : f->source.headers) add_header(header);
   // A text may have several functions.
-  for (const functions::Function* f : functions)
-    if (!f->source.text.empty() && done.insert(f->source.text).second)
-      add(f->name + ", registered", f->source.text);
+  const auto add_text = [&](const std::string& name, const std::string& text) {
+    if (!text.empty() && done.insert(text).second) add(name + ", registered", text);
+  };
+  for (const functions::Function* f : functions) {
+    add_text(f->name, f->source.text);
+    for (const std::string& text : f->source.more) add_text("a stage of " + f->name, text);
+  }
   return out;
 }
 

@@ -80,7 +80,7 @@ std::vector<ir::ManifestHanded> handed_over(const ir::Program& program) {
     for (const ir::TaskId task : stream) {
       const ir::Call& call = program[program[task].call];
       const auto h = functions::hand_over_of(call);
-      if (!h || functions::find_function(call.function)->taken_back_by.empty() ||
+      if (!h || functions::find_function(call)->taken_back_by.empty() ||
           !known.insert(h->number).second)
         continue;
       ir::ManifestHanded handed;

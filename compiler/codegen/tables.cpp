@@ -248,7 +248,7 @@ void Tables::emit_operands(Emitter& e) const {
         append_row(row, std::array<int64_t, 3>{0, tensors[index(id)] + 2, map});
     }
     if (row.empty()) continue;
-    e.line("{} // call {}: {} '{}'", row, c, p_.calls[c].function, p_.calls[c].op);
+    e.line("{} // call {}: {} '{}'", row, c, ir::function_text(p_.calls[c]), p_.calls[c].op);
     any = true;
   }
   if (!any) e.raw("{0},");

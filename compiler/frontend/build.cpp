@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "compiler/graph/complete.h"
 #include "compiler/graph/order.h"
 #include "compiler/graph/roles.h"
@@ -29,8 +31,8 @@ const std::vector<std::string>& graph_keys() {
 
 void declare_ranks(BuildContext& c) {
   const int64_t world = c.graph.world;
-  c.variables["rank"] = {Variable::Kind::Rank, {0, world - 1}, c.world_sound};
-  c.variables["world"] = {Variable::Kind::World, {world, world}, c.world_sound};
+  c.check.variables["rank"] = {Variable::Kind::Rank, {0, world - 1}, c.world_sound};
+  c.check.variables["world"] = {Variable::Kind::World, {world, world}, c.world_sound};
 }
 
 /// A key that every graph has, though it may be in a part that couldn't be read.
@@ -54,7 +56,7 @@ bool check_version(BuildContext& c, const Raw& root) {
 
 void build_name_and_world(BuildContext& c, const Raw& root) {
   if (const Raw* name = require_of_graph(c, root, "name"))
-    if (auto text = read_name(c, *name, "the name of the graph")) c.graph.name = *text;
+    if (auto text = read_name(c, *name, graph::kGraphName)) c.graph.name = *text;
   if (const Raw* world = root.find("world")) {
     // An expression here could only mean itself: nothing is declared yet.
     const auto value = read_constant(c, *world, "'world'", 1, ir::kMaxWorld);
@@ -151,6 +153,14 @@ void infer_shapes(BuildContext& c) {
     graph::check_homes(c.graph, r.ranges, r.loc, inferred, c.report);
 }
 
+/// Phases, regions, the pipeline and roles; the ops have their names.
+void build_constraints(BuildContext& c, const Raw& root) {
+  if (const Raw* phases = root.find("phases")) build_phases(c, *phases);
+  if (const Raw* regions = root.find("overlap_regions")) build_regions(c, *regions);
+  if (const Raw* pipeline = root.find("pipeline")) build_pipeline(c, *pipeline);
+  if (const Raw* roles = root.find("sm_roles")) build_roles(c, *roles);
+}
+
 void build_graph(BuildContext& c, const Raw& root) {
   if (!expect(c, root, Raw::Kind::Map, "the graph", "a map of keys")) return;
   c.graph.loc = root.loc;
@@ -171,7 +181,7 @@ void build_graph(BuildContext& c, const Raw& root) {
   if (ops != nullptr)
     unroll_tensors(c, *ops, {}, build_tensors);
   else
-    c.hidden_outputs = true;
+    c.check.hidden_ops = true;
 
   // Settings come before the ops and roles that they govern; ops come before whatever names them.
   build_settings(c, root);
@@ -180,11 +190,8 @@ void build_graph(BuildContext& c, const Raw& root) {
   c.ops = c.iterations = 0;
   if (ops != nullptr) build_ops(c, *ops);
   finish_ops(c);
-  if (const Raw* phases = root.find("phases")) build_phases(c, *phases);
-  if (const Raw* regions = root.find("overlap_regions")) build_regions(c, *regions);
-  if (const Raw* pipeline = root.find("pipeline")) build_pipeline(c, *pipeline);
+  build_constraints(c, root);
   check_references(c);
-  if (const Raw* roles = root.find("sm_roles")) build_roles(c, *roles);
   graph::check_order(c.graph, c.report);
   infer_shapes(c);
 }
@@ -200,6 +207,50 @@ std::optional<ir::Graph> build(const Raw& root, const BuildOptions& options,
   if (!good) return std::nullopt;
   graph::order_tensors(c.graph);
   return std::move(c.graph);
+}
+
+bool read_keys(const Raw& keys, ir::Graph& graph, ir::Diagnostics& diagnostics) {
+  const BuildOptions options;
+  BuildContext c(options, diagnostics);
+  c.graph = graph;
+  c.check.variables = graph::variables_of(c.graph);
+  for (const ir::Tensor& t : c.graph.tensors) c.check.tensors.emplace(t.name, t.loc);
+  for (size_t i = 0; i < c.graph.ops.size(); ++i) {
+    c.check.ops.emplace(c.graph.ops[i].name, c.graph.ops[i].loc);
+    c.op_of.emplace(c.graph.ops[i].name, i);
+  }
+  check_keys(c, keys, "the graph",
+             {"sm_roles", "schedule", "overlap", "overlap_regions", "phases", "pipeline", "backend",
+              "comm_buffer_bytes", "collectives"});
+  for (const Raw::Entry& e : keys.map) c.graph.key_loc.emplace(e.key, e.key_loc);
+  build_settings(c, keys);
+  build_algorithms(c, keys);
+  build_constraints(c, keys);
+  const bool good = c.report.errors() == 0;
+  c.report.flush(diagnostics);
+  if (good) graph = std::move(c.graph);
+  return good;
+}
+
+bool add_collectives(const std::vector<Raw>& collectives, ir::Graph& graph,
+                     ir::Diagnostics& diagnostics) {
+  BuildOptions options;
+  options.collectives = collectives;
+  BuildContext c(options, diagnostics);
+  c.graph = graph;
+  c.check.variables = graph::variables_of(c.graph);
+  build_named_algorithms(c, [&](const std::string& name) {
+    return std::any_of(graph.ops.begin(), graph.ops.end(), [&](const ir::Op& op) {
+      const auto found = op.attrs.find("algorithm");
+      const auto* word =
+          found == op.attrs.end() ? nullptr : std::get_if<std::string>(&found->second.value);
+      return word != nullptr && *word == name;
+    });
+  });
+  const bool good = c.report.errors() == 0;
+  c.report.flush(diagnostics);
+  if (good) graph = std::move(c.graph);
+  return good;
 }
 
 }  // namespace maco::frontend

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -15,17 +16,20 @@
 #include "compiler/frontend/frontend.h"
 #include "compiler/frontend/raw.h"
 #include "compiler/frontend/reporter.h"
-#include "compiler/graph/check.h"
-#include "compiler/graph/expressions.h"
+#include "compiler/graph/check_parts.h"
 #include "compiler/ops/op.h"
 #include "ir/graph.h"
 
 namespace maco::frontend {
 
 using graph::allowed;
+using graph::entry_of;
 using graph::ExprUse;
 using graph::kMaxOps;  // after unrolling; of iterations too
+using graph::list_words;
+using graph::quoted;
 using graph::Variable;
+using graph::words_of_dtypes;
 
 inline constexpr int64_t kMaxTensors = kMaxOps;  // for tensors that repeats declare
 
@@ -43,8 +47,6 @@ struct Env {
 /// What is known about a tensor besides its declaration; same index as in Graph::tensors.
 struct TensorState {
   bool poisoned = false;  // its type is not known because of an error already reported
-  int32_t writer = -1;    // the first op that writes it
-  ir::Loc written;        // where
 };
 
 /// What is known about an op besides ir::Op; same index as in Graph::ops.
@@ -73,19 +75,15 @@ struct BuildContext {
   Reporter report;
 
   ir::Graph graph;
+  graph::Check check;
   bool world_sound = true, tensors_sound = true;
-  graph::Variables variables;
 
   std::unordered_map<std::string, size_t> tensor_of;  // name to index
   std::vector<TensorState> tensor_state;
   std::vector<OpState> op_state;
   std::unordered_map<std::string, size_t> op_of;  // name to index
-  // How many ops have a name, as their own or as their first output's.
-  std::unordered_map<std::string, int> called;
-  std::unordered_map<std::string, size_t> phase_of;  // name to index
   std::vector<PendingRead> pending;
   std::vector<RangesAt> ranges;  // whether they take every op depends on shapes
-  bool hidden_outputs = false;   // some op's outputs could not be read
 
   const Env* env = nullptr;         // the repeats around the current piece, if any
   int64_t ops = 0, iterations = 0;  // so far, against kMaxOps
@@ -95,27 +93,24 @@ struct BuildContext {
   std::map<std::tuple<int32_t, const Raw*, int64_t>, int32_t> contexts;
   // Keys for which unknown keys were mistaken, by the place of their map.
   std::set<std::tuple<int32_t, int32_t, std::string>> misspelt;
-  size_t compared = 0;  // names compared in search of similar ones
 
-  BuildContext(const BuildOptions& o, ir::Diagnostics& d) : options(o), diagnostics(d) {
+  BuildContext(const BuildOptions& o, ir::Diagnostics& d)
+      : options(o), diagnostics(d), check{graph, {.internal_ops = o.internal_ops}, report} {
     tensors_sound = !o.incomplete;
-    hidden_outputs = o.incomplete;
+    check.incomplete = check.hidden_ops = o.incomplete;
   }
-  bool error(ir::Loc loc, std::string message) { return report.error(loc, std::move(message)); }
+  bool error(ir::Loc loc, std::string message, const graph::Report::Hint& hint = {}) {
+    return report.error(loc, std::move(message), hint);
+  }
   void note(ir::Loc loc, std::string message) { report.note(loc, std::move(message)); }
 };
 
 // --- fields.cpp: maps with fixed keys, and values of one type --------------------------------
 
-/// `text` for a message: in quotes, cut, control characters replaced.
-std::string quoted(std::string_view text);
 /// "the integer 5", "a list": for 'expected ..., found ...'.
 std::string describe(const Raw& raw);
 /// "; write 4" for 4.0 where an integer is expected, or "".
 std::string whole_number(const Raw& raw);
-/// "a, b or c", each in quotes; `last`: "or", "and".
-std::string list_words(const std::vector<std::string>& words, std::string_view last = "or");
-std::vector<std::string> words_of_dtypes();
 
 /// Reports duplicate keys, and keys that aren't among `allowed`. `what`: "tensor 'x'".
 void check_keys(BuildContext& c, const Raw& map, const std::string& what,
@@ -135,6 +130,8 @@ bool is_missing(BuildContext& c, const Raw& map, const std::string& what, const 
 /// The value of `key`, or nullptr and an error "tensor 'x' has no 'kind'".
 const Raw* require(BuildContext& c, const Raw& map, const std::string& what,
                    const std::string& key);
+/// Reports '{...}' in a text outside of any repeat; returns whether there is one.
+bool needs_repeat(BuildContext& c, const Raw& raw);
 /// A string that is an identifier. `what`: "the name of the op".
 std::optional<std::string> read_name(BuildContext& c, const Raw& raw, const std::string& what);
 /// A list of identifiers or, with `or_one`, also a single one. Wrong entries are reported and left
@@ -145,8 +142,9 @@ std::vector<std::pair<std::string, ir::Loc>> read_names(BuildContext& c, const R
 /// Reads one of `words`.
 std::optional<std::string> read_word(BuildContext& c, const Raw& raw, const std::string& what,
                                      const std::vector<std::string>& words);
-/// Reads an integer in [lo, hi] that is known when compiling (an expression over `world` is
-/// allowed).
+/// Reads an integer that is known when compiling (an expression over `world` is allowed).
+std::optional<int64_t> read_integer(BuildContext& c, const Raw& raw, const std::string& what);
+/// The same, in [lo, hi].
 std::optional<int64_t> read_constant(BuildContext& c, const Raw& raw, const std::string& what,
                                      int64_t lo, int64_t hi);
 /// The index of `word` in `words`, as an enumerator.
@@ -159,9 +157,6 @@ std::optional<Enum> read_enum(BuildContext& c, const Raw& raw, const std::string
     if (words[i] == *word) return static_cast<Enum>(i);
   return std::nullopt;
 }
-/// ops::did_you_mean with a limit on time: a file full of wrong names must not take for ever.
-std::string suggest(BuildContext& c, std::string_view word,
-                    const std::vector<std::string>& candidates);
 
 // --- build_expr.cpp --------------------------------------------------------------------------
 
@@ -169,8 +164,6 @@ std::string suggest(BuildContext& c, std::string_view word,
 /// by zero and overflow on any rank. Ranks where `guard` is 0 don't evaluate it.
 std::optional<ir::Expr> read_expr(BuildContext& c, const Raw& raw, const std::string& what,
                                   ExprUse use, const ir::Expr* guard = nullptr);
-/// Reports where `e` would be less than 1, on any rank and at the ends of the dims' ranges.
-bool check_positive(BuildContext& c, const ir::Expr& e, ir::Loc loc, const std::string& what);
 
 // --- the parts of a graph --------------------------------------------------------------------
 
@@ -178,6 +171,8 @@ void build_dims(BuildContext& c, const Raw& dims);
 void build_tensors(BuildContext& c, const Raw& tensors);
 /// The graph's `collectives`, and those in other files that its ops name.
 void build_algorithms(BuildContext& c, const Raw& root);
+/// Those in other files that `named` says are named.
+void build_named_algorithms(BuildContext& c, const std::function<bool(const std::string&)>& named);
 void build_ops(BuildContext& c, const Raw& ops);
 /// Runs after all ops: names ops, and reports reads of what nothing writes and outputs that nothing
 /// writes.

@@ -84,8 +84,9 @@ std::optional<ChunkRange> read_chunks(BuildContext& c, const Raw& raw, const std
   range.buffer = buffer.text;
   if (const std::vector<std::string> buffers{"input", "output", "scratch"};
       std::find(buffers.begin(), buffers.end(), range.buffer) == buffers.end()) {
-    c.error(buffer.loc, fmt::format("unknown buffer {}; chunks are of {}{}", quoted(range.buffer),
-                                    list_words(buffers), suggest(c, range.buffer, buffers)));
+    c.error(buffer.loc,
+            fmt::format("unknown buffer {}; chunks are of {}{}", quoted(range.buffer),
+                        list_words(buffers), graph::suggest(c.check, range.buffer, buffers)));
     return std::nullopt;
   }
   const bool several = colon != std::string::npos && colon > open && colon < close;
@@ -150,6 +151,24 @@ void check_numbers(BuildContext& c, const ChunkOp& op) {
   if (op.kind == "copy" || op.kind == "get") own(op.to, "writes", "put");
 }
 
+/// Whether statements of that kind name chunks.
+bool moves_chunks(const std::string& kind) { return attributes_of(kind)[0] == "in"; }
+
+void check_statement_keys(BuildContext& c, const Raw& raw, const std::string& kind) {
+  std::vector<std::string> keys = attributes_of(kind);
+  keys.insert(keys.end(), {"op", "if", "block", "unit"});
+  if (!moves_chunks(kind)) {
+    // The DSL always names the buffer.
+    for (const char* key : {"in", "out"})
+      if (const Raw* found = raw.find(key); found != nullptr) {
+        keys.emplace_back(key);
+        if (found->kind != Raw::Kind::List || !found->list.empty())
+          c.error(found->loc, fmt::format("'{}' moves no chunks", kind));
+      }
+  }
+  check_keys(c, raw, "'" + kind + "'", keys);
+}
+
 bool read_statement(BuildContext& c, const Raw& raw, ChunkOp& op) {
   const int before = c.report.errors();
   op.loc = raw.loc;
@@ -162,19 +181,7 @@ bool read_statement(BuildContext& c, const Raw& raw, ChunkOp& op) {
   op.kind = *word;
   op.loc = kind->loc;
   const std::string what = "'" + op.kind + "'";
-  std::vector<std::string> keys = attributes_of(op.kind);
-  const bool moves = keys[0] == "in";
-  keys.insert(keys.end(), {"op", "if", "block", "unit"});
-  if (!moves) {
-    // The DSL always names the buffer.
-    for (const char* key : {"in", "out"})
-      if (const Raw* found = raw.find(key); found != nullptr) {
-        keys.emplace_back(key);
-        if (found->kind != Raw::Kind::List || !found->list.empty())
-          c.error(found->loc, fmt::format("{} moves no chunks", what));
-      }
-  }
-  check_keys(c, raw, what, keys);
+  check_statement_keys(c, raw, op.kind);
 
   const Expr* guard = nullptr;
   const auto expr = [&](const char* key, std::optional<Expr>& value) {
@@ -183,8 +190,8 @@ bool read_statement(BuildContext& c, const Raw& raw, ChunkOp& op) {
   };
   const auto flag = [&](const char* key, bool& value) {
     const Raw* found = raw.find(key);
-    if (found != nullptr &&
-        expect(c, *found, Raw::Kind::Bool, fmt::format("'{}' of {}", key, what), "true or false"))
+    if (found != nullptr && expect(c, *found, Raw::Kind::Bool, fmt::format("'{}' of {}", key, what),
+                                   graph::kTrueOrFalse))
       value = found->boolean;
   };
   expr("if", op.condition);
@@ -208,7 +215,7 @@ bool read_statement(BuildContext& c, const Raw& raw, ChunkOp& op) {
         if (auto e = read_ranked(c, block, "an entry of 'blocks'", guard))
           op.blocks->push_back(std::move(*e));
     }
-  if (moves) {
+  if (moves_chunks(op.kind)) {
     op.from = read_all_chunks(c, raw, "in", what, guard);
     op.to = read_all_chunks(c, raw, "out", what, guard);
     if (c.report.errors() == before) check_numbers(c, op);
@@ -250,7 +257,7 @@ void build_algorithm(BuildContext& c, const Raw& raw) {
   number("chunks", algorithm.chunks);
   number("scratch", algorithm.scratch);
   if (const Raw* found = raw.find("in_place"))
-    if (expect(c, *found, Raw::Kind::Bool, "'in_place' of " + what, "true or false"))
+    if (expect(c, *found, Raw::Kind::Bool, "'in_place' of " + what, graph::kTrueOrFalse))
       algorithm.in_place = found->boolean;
   if (const Raw* found = raw.find("semaphores"))
     if (expect(c, *found, Raw::Kind::List, "'semaphores' of " + what, "a list of first values"))
@@ -283,13 +290,17 @@ void build_algorithms(BuildContext& c, const Raw& root) {
   if (const Raw* own = root.find("collectives"))
     if (expect(c, *own, Raw::Kind::List, "'collectives'", "a list of collectives"))
       for (const Raw& raw : own->list) build_algorithm(c, raw);
-  const Raw* ops = root.find("ops");
+  if (const Raw* ops = root.find("ops"))
+    build_named_algorithms(c, [&](const std::string& name) { return names_algorithm(*ops, name); });
+}
+
+void build_named_algorithms(BuildContext& c, const std::function<bool(const std::string&)>& named) {
   for (const Raw& file : c.options.collectives)
     if (const Raw* list = file.find("collectives");
-        list != nullptr && list->kind == Raw::Kind::List && ops != nullptr)
+        list != nullptr && list->kind == Raw::Kind::List)
       for (const Raw& raw : list->list) {
         const Raw* name = raw.kind == Raw::Kind::Map ? raw.find("name") : nullptr;
-        if (name == nullptr || name->kind != Raw::Kind::String || names_algorithm(*ops, name->text))
+        if (name == nullptr || name->kind != Raw::Kind::String || named(name->text))
           build_algorithm(c, raw);
       }
 }

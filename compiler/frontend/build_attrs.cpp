@@ -16,11 +16,7 @@ using ops::AttrType;
 
 namespace {
 
-const std::vector<std::string>& scaling_keys() {
-  static const std::vector<std::string> keys = {"factor", "low_freq_factor", "high_freq_factor",
-                                                "original_max_position"};
-  return keys;
-}
+using graph::scaling_keys;
 
 /// Reads an integer or a float, or a string that folds to an integer ("{i}" in a repeat).
 std::optional<ir::AttrValue> read_number(BuildContext& c, const Raw& raw, const std::string& what) {
@@ -36,18 +32,17 @@ std::optional<ir::AttrValue> read_number(BuildContext& c, const Raw& raw, const 
       return std::nullopt;
     }
   }
-  c.error(raw.loc, fmt::format("{} must be a number, found {}", what, describe(raw)));
+  graph::wrong_type(c.check, raw.loc, what, graph::kNumber, describe(raw));
   return std::nullopt;
 }
 
 std::optional<ir::AttrValue> read_list(BuildContext& c, const Raw& raw, const std::string& what,
                                        const Expr* guard) {
-  if (!expect(c, raw, Raw::Kind::List, what, "a list of integers")) return std::nullopt;
+  if (!expect(c, raw, Raw::Kind::List, what, graph::kIntegers)) return std::nullopt;
   std::vector<Expr> list;
   bool good = true;
   for (size_t i = 0; i < raw.list.size(); ++i) {
-    auto e = read_expr(c, raw.list[i], fmt::format("entry {} of {}", i, what), ExprUse::Attribute,
-                       guard);
+    auto e = read_expr(c, raw.list[i], entry_of(i, what), ExprUse::Attribute, guard);
     if (e)
       list.push_back(std::move(*e));
     else
@@ -104,9 +99,7 @@ std::optional<ir::AttrValue> read_scaling(BuildContext& c, const Raw& raw,
                                           const std::string& what) {
   if (raw.kind == Raw::Kind::String && refuse_scaling(c, raw.text, raw.loc, what))
     return std::nullopt;
-  if (!expect(c, raw, Raw::Kind::Map, what,
-              fmt::format("a map with {}", list_words(scaling_keys(), "and"))))
-    return std::nullopt;
+  if (!expect(c, raw, Raw::Kind::Map, what, graph::scaling_map())) return std::nullopt;
   ir::Loc place;
   if (refuse_scaling(c, scaling_type(raw, place), place, what)) return std::nullopt;
   const int before = c.report.errors();
@@ -138,7 +131,7 @@ void check_tree_keys(BuildContext& c, const Raw& raw, const std::string& what) {
   for (const Raw::Entry& e : raw.map) check_tree_keys(c, e.value, what);
 }
 
-ir::AttrTree read_tree(const Raw& raw) {
+ir::AttrTree tree_of(const Raw& raw) {
   ir::AttrTree tree;
   tree.loc = raw.loc;
   switch (raw.kind) {
@@ -154,13 +147,13 @@ ir::AttrTree read_tree(const Raw& raw) {
       break;
     case Raw::Kind::List: {
       ir::AttrTree::List list;
-      for (const Raw& item : raw.list) list.push_back(read_tree(item));
+      for (const Raw& item : raw.list) list.push_back(tree_of(item));
       tree.value = std::move(list);
       break;
     }
     case Raw::Kind::Map: {
       ir::AttrTree::Map map;
-      for (const Raw::Entry& e : raw.map) map.push_back({e.key, read_tree(e.value), e.key_loc});
+      for (const Raw::Entry& e : raw.map) map.push_back({e.key, tree_of(e.value), e.key_loc});
       tree.value = std::move(map);
       break;
     }
@@ -180,7 +173,7 @@ std::optional<ir::AttrValue> read_attr(BuildContext& c, const ops::OpDef& def, c
                                        const Raw& raw, const std::string& what, const Expr* guard) {
   switch (spec.type) {
     case AttrType::Bool:
-      if (!expect(c, raw, Raw::Kind::Bool, what, "true or false")) return std::nullopt;
+      if (!expect(c, raw, Raw::Kind::Bool, what, graph::kTrueOrFalse)) return std::nullopt;
       return raw.boolean;
     case AttrType::Int:
     case AttrType::RuntimeInt: {
@@ -193,8 +186,7 @@ std::optional<ir::AttrValue> read_attr(BuildContext& c, const ops::OpDef& def, c
     case AttrType::Number: {
       auto number = read_number(c, raw, what);
       const double* d = number ? std::get_if<double>(&*number) : nullptr;
-      if (d == nullptr || ir::fits_f32(*d)) return number;
-      c.error(raw.loc, fmt::format("{} is {}, which does not fit in f32", what, *d));
+      if (d == nullptr || graph::check_number(c.check, *d, raw.loc, what)) return number;
       return std::nullopt;
     }
     case AttrType::Word: {
@@ -214,11 +206,11 @@ std::optional<ir::AttrValue> read_attr(BuildContext& c, const ops::OpDef& def, c
     case AttrType::Scaling: return read_scaling(c, raw, what);
     case AttrType::Tree:
       if (raw.kind != Raw::Kind::List && raw.kind != Raw::Kind::Map) {
-        c.error(raw.loc, fmt::format("{} must be a list or a map, found {}", what, describe(raw)));
+        graph::wrong_type(c.check, raw.loc, what, graph::kTree, describe(raw));
         return std::nullopt;
       }
       check_tree_keys(c, raw, what);
-      return read_tree(raw);
+      return tree_of(raw);
   }
   return std::nullopt;
 }
@@ -250,10 +242,21 @@ void unknown_attr(BuildContext& c, const Raw& op, const std::string& kind, const
     if (!other.empty() && other.size() <= 2)
       hint += fmt::format("; '{}' is one of {}", e.key, list_words(other, "and"));
   }
-  c.error(e.key_loc, fmt::format("'{}' has no attribute {}{}", kind, quoted(e.key), hint));
+  graph::unknown_attr(c.check, kind, e.key, e.key_loc, [&] { return hint; });
 }
 
 }  // namespace
+
+std::optional<ir::AttrTree> read_tree(const Raw& raw, const std::string& what,
+                                      ir::Diagnostics& diagnostics) {
+  const BuildOptions options;
+  BuildContext c(options, diagnostics);
+  check_tree_keys(c, raw, what);
+  const bool good = c.report.errors() == 0;
+  c.report.flush(diagnostics);
+  if (!good) return std::nullopt;
+  return tree_of(raw);
+}
 
 bool names_operands(const BuildContext& c, const ops::OpDef& def, const Raw& raw) {
   return std::any_of(raw.map.begin(), raw.map.end(), [&](const Raw::Entry& e) {

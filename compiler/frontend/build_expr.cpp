@@ -37,39 +37,13 @@ ir::Loc place_of(const Raw& raw, const std::string& name) {
   return raw.loc;
 }
 
-std::vector<std::string> names_for(const BuildContext& c, ExprUse use) {
-  std::vector<std::string> names;
-  for (const auto& [name, v] : c.variables)
-    if (allowed(use, v.kind)) names.push_back(name);
-  return names;
-}
-
-bool check_names(BuildContext& c, const Raw& raw, const Expr& e, const std::string& what,
-                 ExprUse use) {
-  bool good = true;
-  for (const std::string& name : e.vars()) {
-    const auto it = c.variables.find(name);
-    if (it != c.variables.end() && allowed(use, it->second.kind)) continue;
-    good = false;
-    if (it == c.variables.end() && c.options.incomplete) continue;
-    if (it != c.variables.end()) {
-      c.error(place_of(raw, name), graph::why_not(use, name, it->second.kind, what));
-    } else if (c.tensor_of.count(name) > 0) {
-      c.error(place_of(raw, name),
-              fmt::format("'{}' is a tensor and can't stand in an expression", name));
-    } else {
-      std::string hint;
-      if (c.env != nullptr)
-        for (const Env::LoopVar& v : c.env->vars)
-          if (v.name == name)
-            hint = fmt::format("; write '{{{}}}' for the variable of the repeat", name);
-      if (hint.empty()) hint = suggest(c, name, names_for(c, use));
-      if (hint.empty() && !c.variables.empty())
-        hint = fmt::format("; {} may use {}", what, list_words(names_for(c, use)));
-      c.error(place_of(raw, name), fmt::format("unknown name '{}'{}", name, hint));
-    }
-  }
-  return good;
+/// "; write '{i}' ..." for the variable of a repeat, or "".
+std::string hint_for_repeat(const BuildContext& c, const std::string& name) {
+  if (c.env != nullptr)
+    for (const Env::LoopVar& v : c.env->vars)
+      if (v.name == name)
+        return fmt::format("; write '{{{}}}' for the variable of the repeat", name);
+  return "";
 }
 
 }  // namespace
@@ -78,35 +52,24 @@ std::optional<Expr> read_expr(BuildContext& c, const Raw& raw, const std::string
                               const Expr* guard) {
   if (raw.kind == Raw::Kind::Int) return Expr(raw.integer);
   if (raw.kind != Raw::Kind::String) {
-    c.error(raw.loc, fmt::format("{} must be an integer or an expression, found {}{}", what,
-                                 describe(raw), whole_number(raw)));
+    graph::wrong_type(c.check, raw.loc, what, graph::kInteger, describe(raw), whole_number(raw));
     return std::nullopt;
   }
   ir::ParseExprResult parsed = ir::parse_expr(raw.text);
   if (!parsed.expr) {
-    if (raw.text.find('{') != std::string::npos && raw.loc.context < 0)
-      c.error(raw.loc,
-              fmt::format("{} needs the variable of a 'repeat', but there is none around it",
-                          describe(raw)));
-    else
+    if (!needs_repeat(c, raw))
       c.error(part_of(raw, parsed.error_at, parsed.error_length),
               fmt::format("in {}: {}", what, parsed.error));
     return std::nullopt;
   }
-  const Expr& e = *parsed.expr;
-  if (!check_names(c, raw, e, what, use)) return std::nullopt;
-  if (!c.world_sound) return parsed.expr;
-  if (const std::string why = graph::why_no_value(c.variables, e, guard); !why.empty()) {
-    c.error(raw.loc, why);
-    return std::nullopt;
-  }
+  const graph::ExprAt at{raw.loc,
+                         what,
+                         use,
+                         guard,
+                         [&](const std::string& name) { return place_of(raw, name); },
+                         [&](const std::string& name) { return hint_for_repeat(c, name); }};
+  if (!graph::check_expr(c.check, *parsed.expr, at)) return std::nullopt;
   return parsed.expr;
-}
-
-bool check_positive(BuildContext& c, const Expr& e, ir::Loc loc, const std::string& what) {
-  const std::string why = graph::why_not_positive(c.variables, e, what);
-  if (!why.empty()) c.error(loc, why);
-  return why.empty();
 }
 
 }  // namespace maco::frontend

@@ -24,8 +24,8 @@ const std::vector<std::string>& common_op_keys() {
 namespace {
 
 std::string what_is(const BuildContext& c, const std::string& name) {
-  if (auto v = c.variables.find(name);
-      v != c.variables.end() && v->second.kind == Variable::Kind::Dim)
+  if (auto v = c.check.variables.find(name);
+      v != c.check.variables.end() && v->second.kind == Variable::Kind::Dim)
     return "a dim";
   if (name == "rank" || name == "world") return "a name of expressions";
   return "";
@@ -68,110 +68,59 @@ bool read_input(BuildContext& c, const std::string& name, ir::Loc loc, size_t op
                 ir::Op& op) {
   const auto it = c.tensor_of.find(name);
   if (it == c.tensor_of.end()) {
-    c.pending.push_back({name, loc, op_index, c.hidden_outputs});
+    c.pending.push_back({name, loc, op_index, c.check.hidden_ops});
     return false;
   }
   const ir::Tensor& t = c.graph.tensors[it->second];
   const TensorState& state = c.tensor_state[it->second];
-  if (t.kind == TensorKind::Scalar) {
-    if (c.error(
-            loc,
-            fmt::format(
-                "'{}' is a scalar, but '{}' reads tensors; scalars stand in run-time attributes",
-                name, op.kind)))
-      c.note(t.loc, fmt::format("'{}' is declared here", name));
+  if (!graph::check_read(c.check, op, t, loc)) return false;
+  const auto id = ir::id_of<ir::TensorId>(it->second);
+  if (t.kind == TensorKind::Output && c.check.writer(id).op < 0 && !state.poisoned) {
+    c.pending.push_back({name, loc, op_index, c.check.hidden_ops});
     return false;
   }
-  if (t.kind == TensorKind::Output && state.writer < 0 && !state.poisoned) {
-    c.pending.push_back({name, loc, op_index, c.hidden_outputs});
-    return false;
-  }
-  op.in.push_back(ir::id_of<ir::TensorId>(it->second));
+  op.in.push_back(id);
   op.in_loc.push_back(loc);
   return !state.poisoned;
 }
 
 bool write_output(BuildContext& c, const std::string& name, ir::Loc loc, size_t op_index,
                   ir::Op& op) {
-  auto it = c.tensor_of.find(name);
-  if (it == c.tensor_of.end()) {
+  const auto [it, fresh] = c.tensor_of.emplace(name, c.graph.tensors.size());
+  if (fresh) {
     ir::Tensor t;
     t.name = name;
     t.loc = loc;
-    it = c.tensor_of.emplace(name, c.graph.tensors.size()).first;
     c.graph.tensors.push_back(std::move(t));
-    c.tensor_state.push_back({false, static_cast<int32_t>(op_index), loc});
-    op.out.push_back(ir::id_of<ir::TensorId>(it->second));
-    return true;
+    c.tensor_state.emplace_back();
+    c.check.tensors.emplace(name, loc);
   }
-  const ir::Tensor& t = c.graph.tensors[it->second];
-  TensorState& state = c.tensor_state[it->second];
-  const bool read_only =
-      t.kind == TensorKind::Input || t.kind == TensorKind::Param || t.kind == TensorKind::Scalar;
-  if (read_only) {
-    if (c.error(loc, fmt::format("'{}' is {} {}, which the graph only reads", name,
-                                 t.kind == TensorKind::Input ? "an" : "a", ir::name(t.kind))))
-      c.note(t.loc, fmt::format("'{}' is declared here", name));
-    return false;
-  }
-  if (t.kind != TensorKind::State && state.writer >= 0) {
-    const std::string_view what = t.kind == TensorKind::Output ? "output" : "temporary";
-    if (c.error(loc, fmt::format("{} '{}' is written twice, but exactly one op may write it", what,
-                                 name))) {
-      if (c.env != nullptr && state.written.line == loc.line && state.written.column == loc.column)
-        c.report.append(fmt::format("; put '{{{}}}' into its name", c.env->vars.back().name));
-      c.note(state.written, "it is written here first");
-    }
-    return false;
-  }
-  if (std::find(op.out.begin(), op.out.end(), ir::id_of<ir::TensorId>(it->second)) !=
-      op.out.end()) {
-    c.error(loc, fmt::format("'{}' is written twice by this op", name));
-    return false;
-  }
-  if (state.writer < 0) {
-    state.writer = static_cast<int32_t>(op_index);
-    state.written = loc;
-  }
-  op.out.push_back(ir::id_of<ir::TensorId>(it->second));
-  return !state.poisoned;
+  const auto id = ir::id_of<ir::TensorId>(it->second);
+  const graph::Writer before = c.check.writer(id);
+  const auto hint = [&] {
+    const bool same = before.loc.line == loc.line && before.loc.column == loc.column;
+    return c.env != nullptr && same
+               ? fmt::format("; put '{{{}}}' into its name", c.env->vars.back().name)
+               : "";
+  };
+  if (!graph::check_write(c.check, op, op_index, id, loc, hint)) return false;
+  op.out.push_back(id);
+  return !c.tensor_state[it->second].poisoned;
 }
 
-std::string count_text(int lo, int hi, const char* what) {
-  const char* s = (hi < 0 ? lo : hi) == 1 ? "" : "s";
-  if (hi < 0) return fmt::format("at least {} {}{}", lo, what, s);
-  if (hi == 0) return fmt::format("no {}s", what);
-  if (lo == hi) return fmt::format("{} {}{}", lo, what, s);
-  return fmt::format("{} {} {} {}s", lo, hi == lo + 1 ? "or" : "to", hi, what);
-}
-
-bool check_count(BuildContext& c, ir::Loc loc, const std::string& kind, const char* verb,
-                 const char* what, size_t count, int lo, int hi) {
-  const auto n = static_cast<int>(std::min<size_t>(count, INT32_MAX));
-  if (n >= lo && (hi < 0 || n <= hi)) return true;
-  c.error(loc, fmt::format("'{}' {} {}, found {}", kind, verb, count_text(lo, hi, what), n));
-  return false;
-}
-
-std::string hint_for_kind(BuildContext& c, const std::string& kind) {
-  // 'x.relu(...)'
+/// The op that 'x.relu(...)' means.
+std::string hint_for_method(const BuildContext& c, const std::string& kind) {
   const size_t dot = kind.rfind('.');
   const std::string called = ops::synonym_of(kind);
-  if (dot != std::string::npos && !called.empty() && c.tensor_of.count(kind.substr(0, dot)) > 0)
-    return fmt::format("; write '{}({}, ...)'", called, kind.substr(0, dot));
-  std::string hint = ops::hint_for_op(kind);
-  if (!hint.empty()) return hint;
-  const std::string near = suggest(c, kind, ops::op_kinds());
-  return near.empty() ? ops::kOwnKernelHint : near;
+  if (dot == std::string::npos || called.empty() || c.tensor_of.count(kind.substr(0, dot)) == 0)
+    return "";
+  return fmt::format("; write '{}({}, ...)'", called, kind.substr(0, dot));
 }
 
 const ops::OpDef* read_kind(BuildContext& c, const Raw& kind) {
   if (!expect(c, kind, Raw::Kind::String, "'op'", "the kind of an op")) return nullptr;
-  const ops::OpDef* def = ops::find_op(kind.text);
-  if (def != nullptr && (!def->internal || c.options.internal_ops)) return def;
-  if (!c.error(kind.loc, fmt::format("unknown op {}", quoted(kind.text)))) return nullptr;
-  c.report.append(hint_for_kind(c, kind.text));
-  return nullptr;
+  return graph::check_kind(c.check, kind.text, kind.loc,
+                           [&] { return hint_for_method(c, kind.text); });
 }
 
 /// The names in `in` or `out`; nothing, after an error, if the key is present but not readable.
@@ -210,10 +159,51 @@ bool refuse_words(BuildContext& c, const ops::OpDef& def,
   return found;
 }
 
+/// Reads `in`, and what each name stands for. Returns false if an input can't be used. `def`:
+/// nullptr if the op's kind is unknown.
+bool read_inputs(BuildContext& c, const Raw& raw, const std::string& what, const ops::OpDef* def,
+                 size_t op_index, ir::Op& op) {
+  const auto in =
+      read_operands(c, raw, what, "in", false, def != nullptr && def->min_in > 0, op.loc);
+  if (!in) return false;
+  bool good = true;
+  if (def != nullptr) {
+    const int most = ops::most_inputs(*def, op);
+    if (most >= 0 && in->size() > static_cast<size_t>(most) && refuse_words(c, *def, *in))
+      return false;
+    if (!names_operands(c, *def, raw))
+      good = graph::check_count(c.check, op.kind, in->size(), {"takes", "input", def->min_in, most},
+                                raw.find("in") ? raw.find("in")->loc : op.loc);
+  }
+  for (const auto& [name, loc] : *in) good = read_input(c, name, loc, op_index, op) && good;
+  return good;
+}
+
+/// The same for `out`.
+bool read_outputs(BuildContext& c, const Raw& raw, const std::string& what, const ops::OpDef* def,
+                  size_t op_index, ir::Op& op) {
+  const auto out =
+      read_operands(c, raw, what, "out", true, def != nullptr && def->min_out > 0, op.loc);
+  if (!out) {
+    c.check.hidden_ops = true;
+    return false;
+  }
+  const Raw* found = raw.find("out");
+  bool good = true;
+  if (def != nullptr)
+    good = graph::check_count(c.check, op.kind, out->size(),
+                              {"gives", "output", def->min_out, ops::most_outputs(*def, op)},
+                              found != nullptr ? found->loc : op.loc);
+  if (found != nullptr)
+    op.out_loc = found->kind == Raw::Kind::List && !out->empty() ? out->front().second : found->loc;
+  for (const auto& [name, loc] : *out) good = write_output(c, name, loc, op_index, op) && good;
+  return good;
+}
+
 void build_op(BuildContext& c, const Raw& raw, bool sound) {
   const int errors = c.report.errors();
   if (!sound || !expect(c, raw, Raw::Kind::Map, "an op", "a map of keys")) {
-    c.hidden_outputs = true;
+    c.check.hidden_ops = true;
     return;
   }
   const size_t op_index = c.graph.ops.size();
@@ -230,33 +220,8 @@ void build_op(BuildContext& c, const Raw& raw, bool sound) {
   if (def != nullptr) build_attrs(c, *def, raw, op);
 
   bool good = def != nullptr;
-  const auto in =
-      read_operands(c, raw, what, "in", false, def != nullptr && def->min_in > 0, op.loc);
-  const auto out =
-      read_operands(c, raw, what, "out", true, def != nullptr && def->min_out > 0, op.loc);
-  const int most = def == nullptr ? -1 : ops::most_inputs(*def, op);
-  const bool words =
-      most >= 0 && in && in->size() > static_cast<size_t>(most) && refuse_words(c, *def, *in);
-  if (words) good = false;
-  if (def != nullptr && in && !words && !names_operands(c, *def, raw))
-    good = check_count(c, raw.find("in") ? raw.find("in")->loc : op.loc, op.kind, "takes", "input",
-                       in->size(), def->min_in, ops::most_inputs(*def, op)) &&
-           good;
-  if (def != nullptr && out)
-    good = check_count(c, raw.find("out") ? raw.find("out")->loc : op.loc, op.kind, "gives",
-                       "output", out->size(), def->min_out, ops::most_outputs(*def, op)) &&
-           good;
-  good = good && in && out;
-  if (in && !words)
-    for (const auto& [name, loc] : *in) good = read_input(c, name, loc, op_index, op) && good;
-  if (out) {
-    if (const Raw* found = raw.find("out"))
-      op.out_loc =
-          found->kind == Raw::Kind::List && !out->empty() ? out->front().second : found->loc;
-    for (const auto& [name, loc] : *out) good = write_output(c, name, loc, op_index, op) && good;
-  } else {
-    c.hidden_outputs = true;
-  }
+  good = read_inputs(c, raw, what, def, op_index, op) && good;
+  good = read_outputs(c, raw, what, def, op_index, op) && good;
   state.broken = !good || c.report.errors() > errors;
   if (state.broken)
     for (ir::TensorId id : op.out)
@@ -270,12 +235,11 @@ void build_op(BuildContext& c, const Raw& raw, bool sound) {
 void name_ops(BuildContext& c) {
   for (size_t i = 0; i < c.graph.ops.size(); ++i) {
     const ir::Op& op = c.graph.ops[i];
-    if (!op.named && !op.out.empty()) ++c.called[c.graph[op.out[0]].name];
+    if (!op.named && !op.out.empty()) ++c.check.called[c.graph[op.out[0]].name];
     if (!op.named) continue;
-    ++c.called[op.name];
-    const auto [it, fresh] = c.op_of.emplace(op.name, i);
-    if (!fresh && c.error(c.op_state[i].name_loc, fmt::format("two ops are called '{}'", op.name)))
-      c.note(c.op_state[it->second].name_loc, "the first is here");
+    ++c.check.called[op.name];
+    c.op_of.emplace(op.name, i);
+    graph::give_name(c.check, c.check.ops, "ops", op.name, c.op_state[i].name_loc);
   }
   std::unordered_map<std::string, int> used;  // how often a base name was taken
   for (size_t i = 0; i < c.graph.ops.size(); ++i) {
@@ -299,8 +263,22 @@ void name_ops(BuildContext& c) {
       name = fmt::format("{}_{}", base, ++n);
     }
     while (!c.op_of.emplace(name, i).second) name = fmt::format("{}_{}", base, ++n);
+    c.check.ops.emplace(name, op.loc);
     op.name = std::move(name);
   }
+}
+
+/// What a name that no tensor has may be. `tensors`: the names of all.
+std::string hint_for_tensor(BuildContext& c, const std::string& name,
+                            const std::vector<std::string>& tensors) {
+  if (const std::string other = what_is(c, name); !other.empty())
+    return fmt::format("; it is {}", other);
+  const auto op = c.op_of.find(name);
+  if (op == c.op_of.end()) return graph::suggest(c.check, name, tensors);
+  const ir::Op& writer = c.graph.ops[op->second];
+  if (writer.out.empty()) return "; it is the name of an op";
+  return fmt::format("; it is the name of an op, whose output is '{}'",
+                     c.graph[writer.out[0]].name);
 }
 
 void report_pending(BuildContext& c) {
@@ -309,29 +287,15 @@ void report_pending(BuildContext& c) {
     if (t.kind != TensorKind::Scalar) names.push_back(t.name);
   for (const PendingRead& read : c.pending) {
     const auto it = c.tensor_of.find(read.name);
+    graph::Writer writer;
     if (it != c.tensor_of.end()) {
-      const TensorState& state = c.tensor_state[it->second];
-      if (state.writer < 0) continue;  // reported where it is declared
-      if (state.writer == static_cast<int32_t>(read.op))
-        c.error(read.loc, fmt::format("'{}' is read by the op that defines it", read.name));
-      else if (c.error(read.loc, fmt::format("'{}' is read before it is defined", read.name)))
-        c.note(state.written, fmt::format("'{}' is defined here", read.name));
+      writer = c.check.writer(ir::id_of<ir::TensorId>(it->second));
+      if (writer.op < 0) continue;  // reported where it is declared
+    } else if (read.excused || !c.tensors_sound) {
       continue;
     }
-    if (read.excused || !c.tensors_sound) continue;
-    if (!c.error(read.loc, fmt::format("'{}' is not defined", read.name))) continue;
-    std::string hint;
-    if (const std::string other = what_is(c, read.name); !other.empty()) {
-      hint = fmt::format("; it is {}", other);
-    } else if (auto op = c.op_of.find(read.name); op != c.op_of.end()) {
-      hint = "; it is the name of an op";
-      const ir::Op& writer = c.graph.ops[op->second];
-      if (!writer.out.empty())
-        hint += fmt::format(", whose output is '{}'", c.graph[writer.out[0]].name);
-    } else {
-      hint = suggest(c, read.name, names);
-    }
-    c.report.append(hint);
+    graph::unwritten_read(c.check, read.name, read.loc, read.op, writer,
+                          [&] { return hint_for_tensor(c, read.name, names); });
   }
 }
 
@@ -339,7 +303,7 @@ void report_pending(BuildContext& c) {
 
 void build_ops(BuildContext& c, const Raw& ops) {
   if (!expect(c, ops, Raw::Kind::List, "'ops'", "a list of ops")) {
-    c.hidden_outputs = true;
+    c.check.hidden_ops = true;
     return;
   }
   unroll_ops(c, ops, {}, build_op);
@@ -348,12 +312,7 @@ void build_ops(BuildContext& c, const Raw& ops) {
 void finish_ops(BuildContext& c) {
   name_ops(c);
   report_pending(c);
-  if (c.hidden_outputs) return;
-  for (size_t i = 0; i < c.graph.tensors.size(); ++i) {
-    const ir::Tensor& t = c.graph.tensors[i];
-    if (t.kind == TensorKind::Output && c.tensor_state[i].writer < 0)
-      c.error(t.loc, fmt::format("no op writes output '{}'", t.name));
-  }
+  if (!c.check.hidden_ops) graph::check_written(c.check);
 }
 
 }  // namespace maco::frontend

@@ -12,49 +12,6 @@ namespace maco::frontend {
 
 namespace {
 
-std::vector<std::string> op_names(const BuildContext& c) {
-  std::vector<std::string> names;
-  for (const ir::Op& op : c.graph.ops) names.push_back(op.name);
-  return names;
-}
-
-/// Reports a name that no op has. `user`: "'after' of 'matmul'".
-bool check_op(BuildContext& c, const std::string& name, ir::Loc loc, const std::string& user) {
-  if (c.op_of.count(name) > 0) {
-    if (c.called[name] < 2) return true;
-    c.error(loc, fmt::format("{} names op '{}', but {} ops are called so, by their own name or by "
-                             "their first output: give the one that is meant a name of its own",
-                             user, name, c.called[name]));
-    return false;
-  }
-  // An op that couldn't be read may have that name.
-  if (c.hidden_outputs) return false;
-  if (!c.error(loc, fmt::format("{} names op '{}', which is not defined", user, name)))
-    return false;
-  std::string hint = suggest(c, name, op_names(c));
-  if (auto t = c.tensor_of.find(name); t != c.tensor_of.end() && hint.empty()) {
-    const int32_t writer = c.tensor_state[t->second].writer;
-    hint = "; it is the name of a tensor";
-    if (writer >= 0)
-      hint += fmt::format(", which op '{}' writes", c.graph.ops[static_cast<size_t>(writer)].name);
-  }
-  c.report.append(hint);
-  return false;
-}
-
-std::vector<std::string> phase_names(const BuildContext& c) {
-  std::vector<std::string> names;
-  for (const ir::Phase& p : c.graph.phases) names.push_back(p.name);
-  return names;
-}
-
-void check_phase(BuildContext& c, const std::string& name, ir::Loc loc, const std::string& user) {
-  if (c.options.incomplete || c.phase_of.count(name) > 0) return;
-  if (!c.error(loc, fmt::format("{} names phase '{}', which is not defined", user, name))) return;
-  const std::vector<std::string> names = phase_names(c);
-  c.report.append(names.empty() ? "; the graph has no 'phases'" : suggest(c, name, names));
-}
-
 /// A list of maps, each read by `body`.
 template <class Body>
 void for_each_map(BuildContext& c, const Raw& raw, const std::string& what, const std::string& item,
@@ -71,15 +28,10 @@ void build_phases(BuildContext& c, const Raw& phases) {
   for_each_map(c, phases, "'phases'", "a phase", [&](const Raw& raw) {
     check_keys(c, raw, "a phase", {"name", "depends_on"});
     const Raw* name = require(c, raw, "a phase", "name");
-    auto text = name == nullptr ? std::nullopt : read_name(c, *name, "the name of a phase");
+    auto text = name == nullptr ? std::nullopt : read_name(c, *name, graph::kPhaseName);
     if (!text) return;
     ir::Phase phase{*text, {}, name->loc};
-    const auto [first, fresh] = c.phase_of.try_emplace(phase.name, c.graph.phases.size());
-    if (!fresh) {
-      if (c.error(phase.loc, fmt::format("two phases are called '{}'", phase.name)))
-        c.note(c.graph.phases[first->second].loc, "the first is here");
-      return;
-    }
+    if (!graph::give_name(c.check, c.check.phases, "phases", phase.name, phase.loc)) return;
     std::vector<ir::Loc> locs;
     if (const Raw* depends = raw.find("depends_on")) {
       for (auto& [other, loc] :
@@ -93,8 +45,8 @@ void build_phases(BuildContext& c, const Raw& phases) {
   });
   for (size_t i = 0; i < c.graph.phases.size(); ++i)
     for (size_t k = 0; k < places[i].size(); ++k)
-      check_phase(c, c.graph.phases[i].depends_on[k], places[i][k],
-                  fmt::format("phase '{}'", c.graph.phases[i].name));
+      graph::check_phase_name(c.check, c.graph.phases[i].depends_on[k], places[i][k],
+                              fmt::format("phase '{}'", c.graph.phases[i].name));
 }
 
 void build_regions(BuildContext& c, const Raw& regions) {
@@ -102,26 +54,19 @@ void build_regions(BuildContext& c, const Raw& regions) {
     check_keys(c, raw, "an overlap region", {"name", "ops"});
     const Raw* name = require(c, raw, "an overlap region", "name");
     const Raw* ops = require(c, raw, "an overlap region", "ops");
-    auto text =
-        name == nullptr ? std::nullopt : read_name(c, *name, "the name of an overlap region");
+    auto text = name == nullptr ? std::nullopt : read_name(c, *name, graph::kRegionName);
     if (!text || ops == nullptr) return;
     ir::OverlapRegion region{*text, {}, name->loc};
-    for (const ir::OverlapRegion& other : c.graph.overlap_regions) {
-      if (other.name != region.name) continue;
-      if (c.error(region.loc, fmt::format("two overlap regions are called '{}'", region.name)))
-        c.note(other.loc, "the first is here");
+    if (!graph::give_name(c.check, c.check.regions, "overlap regions", region.name, region.loc))
       return;
-    }
-    const std::string what = fmt::format("overlap region '{}'", region.name);
     bool complete = false;
-    for (const auto& [op, loc] : read_names(c, *ops, "a member of " + what, false, &complete)) {
-      if (!check_op(c, op, loc, what)) continue;
-      if (std::find(region.ops.begin(), region.ops.end(), op) != region.ops.end())
-        c.error(loc, fmt::format("{} names op '{}' twice", what, op));
-      else
-        region.ops.push_back(op);
+    std::vector<ir::Loc> places;
+    for (auto& [op, loc] :
+         read_names(c, *ops, "a member of " + graph::region_text(region), false, &complete)) {
+      region.ops.push_back(std::move(op));
+      places.push_back(loc);
     }
-    if (complete && ops->list.empty()) c.error(ops->loc, fmt::format("{} has no ops", what));
+    if (complete || !region.ops.empty()) graph::check_members(c.check, region, places, ops->loc);
     c.graph.overlap_regions.push_back(std::move(region));
   });
 }
@@ -139,21 +84,22 @@ void build_pipeline(BuildContext& c, const Raw& raw) {
       pipeline.microbatches = *n;
   if (stages != nullptr &&
       expect(c, *stages, Raw::Kind::List, "'stages'", "a list of lists of ops")) {
-    if (stages->list.empty()) c.error(stages->loc, "'stages' of 'pipeline' is empty");
-    std::map<std::string, ir::Loc> seen;
+    graph::PipelinePlaces places{stages->loc, {}, {}};
     for (const Raw& stage : stages->list) {
-      std::vector<std::string> members;
       bool complete = false;
-      for (const auto& [op, loc] : read_names(c, stage, "an op of a stage", false, &complete)) {
-        if (!check_op(c, op, loc, "a stage")) continue;
-        const auto [it, fresh] = seen.emplace(op, loc);
-        if (!fresh && c.error(loc, fmt::format("op '{}' is in two places of the pipeline", op)))
-          c.note(it->second, "the first is here");
-        if (fresh) members.push_back(op);
+      std::vector<std::string> members;
+      std::vector<ir::Loc> locs;
+      for (auto& [op, loc] : read_names(c, stage, "an op of a stage", false, &complete)) {
+        members.push_back(std::move(op));
+        locs.push_back(loc);
       }
-      if (complete && stage.list.empty()) c.error(stage.loc, "a stage of 'pipeline' has no ops");
+      if (!complete && members.empty()) continue;
       pipeline.stages.push_back(std::move(members));
+      places.stage.push_back(stage.loc);
+      places.op.push_back(std::move(locs));
     }
+    if (stages->list.empty() || !pipeline.stages.empty())
+      graph::check_stages(c.check, pipeline, places);
   }
   c.graph.pipeline = std::move(pipeline);
 }
@@ -162,8 +108,9 @@ void check_references(BuildContext& c) {
   for (size_t i = 0; i < c.graph.ops.size(); ++i) {
     const ir::Op& op = c.graph.ops[i];
     for (size_t k = 0; k < op.after.size(); ++k)
-      check_op(c, op.after[k], op.after_loc[k], fmt::format("'after' of '{}'", op.name));
-    if (op.phase) check_phase(c, *op.phase, op.phase_loc, fmt::format("op '{}'", op.name));
+      graph::check_op_name(c.check, op.after[k], op.after_loc[k], graph::after_of(op));
+    if (op.phase)
+      graph::check_phase_name(c.check, *op.phase, op.phase_loc, fmt::format("op '{}'", op.name));
   }
 }
 

@@ -13,18 +13,6 @@ namespace maco::frontend {
 
 namespace {
 
-const std::vector<std::string>& role_words() {
-  static const std::vector<std::string> words = {"compute", "comm", "scheduler"};
-  return words;
-}
-
-/// Only dynamic schedules have a scheduler.
-bool check_scheduler(BuildContext& c, ir::Loc loc, const std::string& key) {
-  const std::string why = graph::why_no_scheduler(c.graph, key);
-  if (!why.empty()) c.error(loc, why);
-  return why.empty();
-}
-
 std::optional<ir::RoleCounts> read_counts(BuildContext& c, const Raw& raw) {
   struct Key {
     const char* name;
@@ -54,7 +42,9 @@ std::optional<ir::RoleCounts> read_counts(BuildContext& c, const Raw& raw) {
     if (value == nullptr) value = other;
     if (value == nullptr) continue;
     any = true;
-    if (std::string_view(k.name) == "scheduler" && !check_scheduler(c, value->loc, key)) continue;
+    if (std::string_view(k.name) == "scheduler" &&
+        !graph::check_scheduler(c.check, key, value->loc))
+      continue;
     counts.*k.count = read_constant(c, *value, "'" + key + "'", k.min, INT32_MAX);
   }
   if (!any && raw.map.empty())
@@ -66,21 +56,13 @@ void read_tasks(BuildContext& c, const Raw& raw, ir::RoleRange& range) {
   if (raw.kind == Raw::Kind::List && raw.list.empty())
     c.error(raw.loc, "'tasks' of a range names no kind of op; leave it out if the range runs all");
   for (const auto& [kind, loc] : read_names(c, raw, "'tasks' of a range", true)) {
-    const ops::OpDef* def = ops::find_op(kind);
-    if (def == nullptr || (def->internal && !c.options.internal_ops)) {
-      std::string hint = ops::hint_for_op(kind);
-      if (hint.empty()) hint = suggest(c, kind, ops::op_kinds());
-      if (auto op = c.op_of.find(kind); hint.empty() && op != c.op_of.end())
-        hint = fmt::format("; it is the name of an op, but 'tasks' takes kinds: '{}'",
-                           c.graph.ops[op->second].kind);
-      c.error(loc, fmt::format("unknown kind of op '{}'{}", kind, hint));
-    } else if (const std::string why = graph::why_not_in(range.role, kind); !why.empty()) {
-      c.error(loc, why);
-    } else if (std::find(range.tasks.begin(), range.tasks.end(), kind) != range.tasks.end()) {
-      c.error(loc, fmt::format("'{}' is in 'tasks' twice", kind));
-    } else {
-      range.tasks.push_back(kind);
-    }
+    const auto hint = [&c, &kind = kind]() -> std::string {
+      const auto op = c.op_of.find(kind);
+      if (op == c.op_of.end()) return "";
+      return fmt::format("; it is the name of an op, but 'tasks' takes kinds: '{}'",
+                         c.graph.ops[op->second].kind);
+    };
+    if (graph::check_task(c.check, range, kind, loc, hint)) range.tasks.push_back(kind);
   }
 }
 
@@ -100,22 +82,19 @@ std::optional<ir::RoleRange> read_range(BuildContext& c, const Raw& raw) {
                         sms->kind == Raw::Kind::List ? fmt::format("{} entries", sms->list.size())
                                                      : describe(*sms)));
   } else if (sms != nullptr) {
-    const auto begin = read_constant(c, sms->list[0], "the first SM of a range", 0, INT32_MAX);
-    const auto end = read_constant(c, sms->list[1], "the end of a range of SMs", 0, INT32_MAX);
-    good = begin && end;
-    if (good && *begin >= *end) {
-      c.error(sms->loc, fmt::format("the range of SMs [{}, {}) is empty", *begin, *end));
-      good = false;
-    }
-    if (good) {
-      range.begin = *begin;
-      range.end = *end;
-    }
+    const auto begin = read_integer(c, sms->list[0], graph::kFirstSm);
+    const auto end = read_integer(c, sms->list[1], graph::kEndOfSms);
+    range.begin = begin.value_or(0);
+    range.end = end.value_or(INT32_MAX);
+    good = graph::check_sms(c.check, range, sms->loc, sms->list[0].loc, sms->list[1].loc) &&
+           begin && end;
   }
-  const auto word = role == nullptr ? std::nullopt : read_word(c, *role, "'role'", role_words());
+  const auto word =
+      role == nullptr ? std::nullopt : read_word(c, *role, "'role'", graph::role_words());
   if (!word) return std::nullopt;
   range.role = *word;
-  if (range.role == "scheduler" && !check_scheduler(c, role->loc, "scheduler")) good = false;
+  if (range.role == "scheduler" && !graph::check_scheduler(c.check, range.role, role->loc))
+    good = false;
   if (const Raw* tasks = raw.find("tasks")) read_tasks(c, *tasks, range);
   if (!good) return std::nullopt;
   return range;
@@ -136,11 +115,8 @@ std::optional<ir::Roles> read_roles(BuildContext& c, const Raw& raw) {
       const int before = c.report.errors();
       for (const Raw& item : raw.list)
         if (auto range = read_range(c, item)) ranges.push_back(std::move(*range));
-      graph::check_disjoint(ranges, c.report);
-      if (raw.list.empty())
-        c.error(raw.loc, "'sm_roles' has no ranges; write 'auto' to leave them to the compiler");
-      else if (c.report.errors() == before)
-        c.ranges.push_back({raw.loc, ranges});
+      if (raw.list.empty() || !ranges.empty()) graph::check_ranges(c.check, ranges, raw.loc);
+      if (c.report.errors() == before) c.ranges.push_back({raw.loc, ranges});
       return ranges;
     }
     default: break;
@@ -154,39 +130,32 @@ std::optional<ir::Roles> read_roles(BuildContext& c, const Raw& raw) {
 std::vector<ir::RoleVariant> read_variants(BuildContext& c, const Raw& when) {
   std::vector<ir::RoleVariant> variants;
   if (!expect(c, when, Raw::Kind::List, "'when'", "a list of variants")) return variants;
-  const Raw* last_else = nullptr;
   for (const Raw& raw : when.list) {
     if (!expect(c, raw, Raw::Kind::Map, "a variant of 'when'",
                 "a map with 'if' and 'roles', or with 'else'"))
       continue;
-    if (last_else != nullptr && c.error(raw.loc, "a variant after 'else' is never chosen"))
-      c.note(last_else->loc, "'else' is here");
     ir::RoleVariant variant;
     variant.loc = raw.loc;
     const Raw* otherwise = raw.find("else");
     const Raw* roles = otherwise;
     if (otherwise != nullptr) {
       check_keys(c, raw, "the variant 'else'", {"else"});
-      last_else = &raw;
     } else {
       check_keys(c, raw, "a variant of 'when'", {"if", "roles", "else"});
       const Raw* condition = require(c, raw, "a variant of 'when'", "if");
       roles = require(c, raw, "a variant of 'when'", "roles");
+      variant.condition = 1;  // not 'else', even if it can't be read
       if (condition != nullptr)
-        variant.condition =
-            read_expr(c, *condition, "the condition of a variant", ExprUse::Condition);
+        if (auto e = read_expr(c, *condition, graph::kCondition, ExprUse::Condition))
+          variant.condition = std::move(*e);
     }
-    if (roles == nullptr) continue;
-    if (roles->kind == Raw::Kind::Map && roles->find("when") != nullptr) {
+    if (roles != nullptr && roles->kind == Raw::Kind::Map && roles->find("when") != nullptr)
       c.error(roles->loc, "variants of 'sm_roles' can't be nested");
-      continue;
-    }
-    if (auto r = read_roles(c, *roles)) variant.roles = std::move(*r);
+    else if (auto r = roles == nullptr ? std::nullopt : read_roles(c, *roles))
+      variant.roles = std::move(*r);
     variants.push_back(std::move(variant));
   }
-  if (last_else == nullptr)
-    c.error(when.loc,
-            "'when' must end in a variant 'else', for launches in which no condition holds");
+  graph::check_variants(c.check, variants, when.loc);
   return variants;
 }
 

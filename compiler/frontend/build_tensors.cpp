@@ -10,119 +10,90 @@ using ir::TensorKind;
 
 namespace {
 
-constexpr int64_t kI32Min = INT32_MIN, kI32Max = INT32_MAX;
-
-/// Makes `name` known to expressions, or reports what it collides with. `what`: "dim" or "scalar".
-void declare_variable(BuildContext& c, const std::string& name, ir::Loc loc, const char* what,
-                      const Variable& v) {
-  if (name == "rank" || name == "world") {
-    c.error(loc,
-            fmt::format("a {} can't be called '{}', which stands for {} in expressions", what, name,
-                        name == "rank" ? "the rank that runs the graph" : "the number of ranks"));
-    return;
-  }
-  if (c.variables.emplace(name, v).second) return;
-  const ir::Dim* dim = c.graph.find_dim(name);
-  if (c.error(loc, fmt::format("'{}' is the name of a dim and of a scalar", name)) &&
-      dim != nullptr)
-    c.note(dim->loc, fmt::format("dim '{}' is declared here", name));
-}
-
 /// The tensor's index, or nothing if the name is taken.
 std::optional<size_t> declare_tensor(BuildContext& c, const std::string& name, ir::Loc loc) {
-  const auto [it, fresh] = c.tensor_of.emplace(name, c.graph.tensors.size());
-  if (!fresh) {
-    if (c.error(loc, fmt::format("tensor '{}' is declared twice", name)))
-      c.note(c.graph.tensors[it->second].loc, fmt::format("'{}' is declared here first", name));
-    return std::nullopt;
-  }
+  if (!graph::declare(c.check, c.check.tensors, "tensor", name, loc)) return std::nullopt;
+  const size_t slot = c.graph.tensors.size();
+  c.tensor_of.emplace(name, slot);
   ir::Tensor t;
   t.name = name;
   t.loc = loc;
   c.graph.tensors.push_back(std::move(t));
   c.tensor_state.emplace_back();
-  return it->second;
+  return slot;
 }
 
-/// Reads 'typical', if `raw` has it. `range`: the range of the thing that `what` names. Returns
-/// false if an error was reported.
-bool read_typical(BuildContext& c, const Raw& raw, const std::string& what, ir::Interval range,
-                  std::optional<int64_t>& typical) {
+/// A number of a map. Without it `value` stays as it is.
+struct Number {
+  int64_t value = 0;
+  ir::Loc loc;
+  bool good = true;  // false: an error was reported
+};
+Number read_number(BuildContext& c, const Raw* raw, const std::string& what, int64_t otherwise,
+                   ir::Loc loc) {
+  if (raw == nullptr) return {otherwise, loc};
+  const auto value = read_integer(c, *raw, what);
+  return {value.value_or(otherwise), raw->loc, value.has_value()};
+}
+
+/// Reads 'typical', if `raw` has it, into `typical`. `what`: "dim 'n'". Returns false if an error
+/// was reported.
+bool read_typical(BuildContext& c, const Raw& raw, const std::string& what,
+                  std::optional<int64_t>& typical, ir::Loc& loc) {
   const Raw* value = raw.find("typical");
   if (value == nullptr) return true;
-  typical = read_constant(c, *value, "the typical value of " + what, range.lo, range.hi);
+  loc = value->loc;
+  typical = read_integer(c, *value, "the typical value of " + what);
   return typical.has_value();
 }
 
-bool read_scalar(BuildContext& c, const Raw& raw, const std::string& what, ir::Tensor& t) {
-  t.dtype = ir::DType::I32;
-  t.range_lo = 0;
-  t.range_hi = 1;
+bool read_range(BuildContext& c, const Raw& raw, const std::string& what, ir::Tensor& t,
+                graph::ScalarPlaces& at) {
   const Raw* range = require(c, raw, what, "range");
   if (range == nullptr) return false;
   const std::string expected = "a list of two integers: the first value and the one after the last";
   if (!expect(c, *range, Raw::Kind::List, "the range of " + what, expected)) return false;
-  if (range->list.size() != 2) {
-    c.error(range->loc, fmt::format("the range of {} must be {}, found {} entries", what, expected,
-                                    range->list.size()));
-    return false;
-  }
-  const auto lo = read_constant(c, range->list[0], "the first value of " + what, kI32Min, kI32Max);
-  const auto hi =
-      read_constant(c, range->list[1], "the end of the range of " + what, kI32Min, kI32Max + 1);
-  if (!lo || !hi) return false;
-  if (*hi <= *lo) {
-    c.error(range->loc,
-            fmt::format("the range of {} is empty: [{}, {}) has no value", what, *lo, *hi));
-    return false;
-  }
-  t.range_lo = *lo;
-  t.range_hi = *hi;
-  return read_typical(c, raw, what, {*lo, *hi - 1}, t.typical);
+  if (range->list.size() != 2)
+    return graph::wrong_type(c.check, range->loc, "the range of " + what, expected,
+                             fmt::format("{} entries", range->list.size()));
+  const Number lo = read_number(c, &range->list[0], "the first value of " + what, 0, range->loc);
+  const Number hi =
+      read_number(c, &range->list[1], "the end of the range of " + what, 1, range->loc);
+  t.range_lo = lo.value;
+  t.range_hi = hi.value;
+  at = {range->loc, lo.loc, hi.loc, range->loc};
+  return lo.good && hi.good;
 }
 
-/// Dims may stand in axis 0 only.
-bool check_dims(BuildContext& c, const ir::Expr& e, const Raw& raw, size_t axis,
-                const std::string& what) {
-  if (axis == 0) return true;
-  for (const std::string& name : e.vars()) {
-    if (c.graph.find_dim(name) == nullptr) continue;
-    c.error(raw.loc, fmt::format("dim '{}' may stand in axis 0 only, but this is axis {} of {}",
-                                 name, axis, what));
-    return false;
-  }
-  return true;
+bool read_scalar(BuildContext& c, const Raw& raw, ir::Tensor& t) {
+  const std::string what = "scalar '" + t.name + "'";
+  check_keys(c, raw, what, {"kind", "range", "typical"});
+  t.dtype = ir::DType::I32;
+  t.range_lo = 0;
+  t.range_hi = 1;
+  graph::ScalarPlaces at{t.loc, t.loc, t.loc, t.loc};
+  bool good = read_range(c, raw, what, t, at);
+  good = read_typical(c, raw, what, t.typical, at.typical) && good;
+  good = graph::check_scalar(c.check, t, at, good);
+  if (good) return true;
+  t.range_lo = 0;
+  t.range_hi = 1;
+  return false;
 }
 
 bool read_shape(BuildContext& c, const Raw& raw, const std::string& what, ir::Tensor& t) {
   if (!expect(c, raw, Raw::Kind::List, "the shape of " + what, "a list of 1 to 4 extents"))
     return false;
-  if (raw.list.empty() || raw.list.size() > 4) {
-    c.error(raw.loc, fmt::format("{} has {} axes, but tensors have 1 to 4", what, raw.list.size()));
-    return false;
-  }
+  if (!graph::check_axes(c.check, raw.list.size(), raw.loc, what)) return false;
   bool good = true;
   for (size_t axis = 0; axis < raw.list.size(); ++axis) {
     const Raw& entry = raw.list[axis];
-    const std::string which = fmt::format("axis {} of {}", axis, what);
-    const auto e = read_expr(c, entry, which, ExprUse::Shape);
-    const bool fine =
-        e && check_dims(c, *e, entry, axis, what) && check_positive(c, *e, entry.loc, which);
+    const auto e = read_expr(c, entry, graph::axis_of(axis, what), ExprUse::Shape);
+    const bool fine = e && graph::check_extent(c.check, *e, axis, entry.loc, what);
     good = good && fine;
     if (fine) t.shape.push_back(*e);
   }
   return good;
-}
-
-bool check_size(BuildContext& c, const ir::Tensor& t, const Raw& shape, const std::string& what) {
-  if (!c.world_sound) return true;
-  for (const ir::Expr& e : t.shape)
-    for (const std::string& name : e.vars())
-      if (auto v = c.variables.find(name); v == c.variables.end() || !v->second.sound) return true;
-  const int64_t elements = ir::max_elements(c.graph, t.shape);
-  if (elements <= ir::kMaxTensorBytes / ir::size_of(t.dtype)) return true;
-  c.error(shape.loc, fmt::format("{} would take more than 2^48 bytes", what));
-  return false;
 }
 
 void read_tensor(BuildContext& c, const std::string& name, ir::Loc loc, const Raw& raw) {
@@ -145,12 +116,7 @@ void read_tensor(BuildContext& c, const std::string& name, ir::Loc loc, const Ra
   // Without a kind the keys of scalars and of tensors are all allowed.
   t.kind = kind.value_or(TensorKind::State);
   if (kind == TensorKind::Scalar) {
-    const std::string scalar = "scalar '" + name + "'";
-    check_keys(c, raw, scalar, {"kind", "range", "typical"});
-    good = read_scalar(c, raw, scalar, t) && good;
-    c.graph.tensors[*slot] = t;
-    declare_variable(c, name, loc, "scalar",
-                     {Variable::Kind::Scalar, {t.range_lo, t.range_hi - 1}, good});
+    good = read_scalar(c, raw, t) && good;
   } else if (raw.kind == Raw::Kind::Map) {
     if (kind) check_keys(c, raw, what, {"kind", "dtype", "shape"});
     const Raw* shape = raw.find("shape");
@@ -168,7 +134,7 @@ void read_tensor(BuildContext& c, const std::string& name, ir::Loc loc, const Ra
     good = good && (open || type.has_value());
     t.dtype = type.value_or(ir::DType::F32);
     good = (open || (shape != nullptr && read_shape(c, *shape, what, t) &&
-                     check_size(c, t, *shape, what))) &&
+                     graph::check_bytes(c.check, t, shape->loc))) &&
            good;
     if (!good) t.shape.clear();
   }
@@ -176,46 +142,41 @@ void read_tensor(BuildContext& c, const std::string& name, ir::Loc loc, const Ra
   c.tensor_state[*slot].poisoned = !good;
 }
 
+/// Whether a map's key is a name.
+bool read_key_name(BuildContext& c, const Raw::Entry& e, const char* what) {
+  Raw name;
+  name.kind = Raw::Kind::String;
+  name.text = e.key;
+  name.loc = e.key_loc;
+  return read_name(c, name, what).has_value();
+}
+
 }  // namespace
 
 void build_dims(BuildContext& c, const Raw& dims) {
   if (!expect(c, dims, Raw::Kind::Map, "'dims'", "a map from names to {\"max\": n}")) return;
   for (const Raw::Entry& e : dims.map) {
-    Raw name;
-    name.kind = Raw::Kind::String;
-    name.text = e.key;
-    name.loc = e.key_loc;
-    if (!read_name(c, name, "the name of a dim")) continue;
-    if (const ir::Dim* other = c.graph.find_dim(e.key)) {
-      if (c.error(e.key_loc, fmt::format("dim '{}' is declared twice", e.key)))
-        c.note(other->loc, fmt::format("'{}' is declared here first", e.key));
+    if (!read_key_name(c, e, graph::kDimName) ||
+        !graph::declare(c.check, c.check.dims, "dim", e.key, e.key_loc))
       continue;
-    }
     const std::string what = "dim '" + e.key + "'";
     ir::Dim dim{.name = e.key, .loc = e.key_loc};
+    graph::DimPlaces at{e.key_loc, e.key_loc, e.key_loc};
     bool good =
         expect(c, e.value, Raw::Kind::Map, what, "a map with 'max' and, if it isn't 1, 'min'");
     if (good) {
       check_keys(c, e.value, what, {"max", "min", "typical"});
-      const Raw* max = require(c, e.value, what, "max");
-      const Raw* min = e.value.find("min");
-      const int before = c.report.errors();
-      if (max != nullptr)
-        dim.max = read_constant(c, *max, "'max' of " + what, 1, kI32Max).value_or(kI32Max);
-      if (min != nullptr)
-        dim.min = read_constant(c, *min, "'min' of " + what, 1, kI32Max).value_or(1);
-      good = max != nullptr && c.report.errors() == before;
-      if (good && dim.min > dim.max) {
-        c.error(min->loc, fmt::format("'min' of {} is {}, more than its 'max' of {}", what, dim.min,
-                                      dim.max));
-        good = false;
-      }
-      if (!good) dim.min = dim.max = 1;
-      good = good && read_typical(c, e.value, what, {dim.min, dim.max}, dim.typical);
+      const Raw* raw_max = require(c, e.value, what, "max");
+      const Number max = read_number(c, raw_max, "'max' of " + what, INT32_MAX, e.key_loc);
+      const Number min = read_number(c, e.value.find("min"), "'min' of " + what, 1, e.key_loc);
+      dim.max = max.value;
+      dim.min = min.value;
+      at = {max.loc, min.loc, e.key_loc};
+      good = raw_max != nullptr && max.good && min.good;
+      good = read_typical(c, e.value, what, dim.typical, at.typical) && good;
     }
-    const ir::Interval range{dim.min, dim.max};
+    if (!graph::check_dim(c.check, dim, at, good)) dim.min = dim.max = 1;
     c.graph.dims.push_back(std::move(dim));
-    declare_variable(c, e.key, e.key_loc, "dim", {Variable::Kind::Dim, range, good});
   }
 }
 
@@ -224,13 +185,8 @@ void build_tensors(BuildContext& c, const Raw& tensors) {
     c.tensors_sound = false;
     return;
   }
-  for (const Raw::Entry& e : tensors.map) {
-    Raw name;
-    name.kind = Raw::Kind::String;
-    name.text = e.key;
-    name.loc = e.key_loc;
-    if (read_name(c, name, "the name of a tensor")) read_tensor(c, e.key, e.key_loc, e.value);
-  }
+  for (const Raw::Entry& e : tensors.map)
+    if (read_key_name(c, e, graph::kTensorName)) read_tensor(c, e.key, e.key_loc, e.value);
 }
 
 }  // namespace maco::frontend

@@ -12,20 +12,6 @@
 
 namespace maco::frontend {
 
-std::string quoted(std::string_view text) {
-  constexpr size_t kMax = 40;
-  std::string result = "'";
-  for (size_t i = 0; i < std::min(kMax, text.size()); ++i) {
-    const auto byte = static_cast<unsigned char>(text[i]);
-    // In UTF-8 the second set of control characters, U+0080 to U+009F, is C2 and another byte.
-    const bool second =
-        byte == 0xc2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xa0;
-    result += byte < 0x20 || byte == 0x7f || second ? '?' : text[i];
-    i += second ? 1 : 0;
-  }
-  return result + (text.size() > kMax ? "...'" : "'");
-}
-
 std::string describe(const Raw& raw) {
   switch (raw.kind) {
     case Raw::Kind::Null: return "null";
@@ -46,28 +32,6 @@ std::string whole_number(const Raw& raw) {
   return whole ? fmt::format("; write {}", static_cast<int64_t>(raw.number)) : "";
 }
 
-std::string list_words(const std::vector<std::string>& words, std::string_view last) {
-  std::string result;
-  for (size_t i = 0; i < words.size(); ++i) {
-    if (i > 0) result += i + 1 == words.size() ? fmt::format(" {} ", last) : ", ";
-    result += "'" + words[i] + "'";
-  }
-  return result;
-}
-
-std::vector<std::string> words_of_dtypes() {
-  std::vector<std::string> words;
-  for (ir::DType t : ir::kAllDTypes) words.emplace_back(ir::name(t));
-  return words;
-}
-
-std::string suggest(BuildContext& c, std::string_view word,
-                    const std::vector<std::string>& candidates) {
-  constexpr size_t kBudget = 500'000;
-  c.compared += candidates.size();
-  return c.compared > kBudget ? "" : ops::did_you_mean(word, candidates);
-}
-
 void mark_meant(BuildContext& c, const Raw& map, const std::string& hint) {
   const std::string asks = "; did you mean '";
   if (hint.compare(0, asks.size(), asks) == 0)
@@ -82,8 +46,8 @@ std::string suggest_key(BuildContext& c, const Raw& map, const std::string& key,
   for (const std::string& name : allowed)
     if (map.find(name) == nullptr) open.push_back(name);
   const std::string other = ops::other_name(key, open);
-  std::string hint =
-      other.empty() ? suggest(c, key, allowed) : fmt::format("; did you mean '{}'?", other);
+  std::string hint = other.empty() ? graph::suggest(c.check, key, allowed)
+                                   : fmt::format("; did you mean '{}'?", other);
   mark_meant(c, map, hint);
   return hint;
 }
@@ -92,7 +56,7 @@ bool is_missing(BuildContext& c, const Raw& map, const std::string& what, const 
                 ir::Loc loc) {
   if (map.find(key) != nullptr) return false;
   if (c.misspelt.count({map.loc.line, map.loc.column, key}) == 0)
-    c.error(loc, fmt::format("{} has no '{}'", what, key));
+    graph::missing_key(c.check, loc, what, key);
   return true;
 }
 
@@ -111,9 +75,10 @@ void check_keys(BuildContext& c, const Raw& map, const std::string& what,
   check_duplicate_keys(c, map, what);
   for (const Raw::Entry& e : map.map) {
     if (std::find(allowed.begin(), allowed.end(), e.key) != allowed.end()) continue;
-    std::string hint = suggest_key(c, map, e.key, allowed);
-    if (hint.empty()) hint = fmt::format("; expected {}", list_words(allowed));
-    c.error(e.key_loc, fmt::format("unknown key {} in {}{}", quoted(e.key), what, hint));
+    const std::string near = suggest_key(c, map, e.key, allowed);
+    graph::unknown_key(c.check, e.key_loc, what, e.key, [&] {
+      return near.empty() ? fmt::format("; expected {}", list_words(allowed)) : near;
+    });
   }
 }
 
@@ -135,10 +100,8 @@ std::string truth_of(const Raw& raw) {
 bool expect(BuildContext& c, const Raw& raw, Raw::Kind kind, const std::string& what,
             const std::string& expected) {
   if (raw.kind == kind) return true;
-  std::string hint;
-  if (kind == Raw::Kind::Bool) hint = truth_of(raw);
-  c.error(raw.loc, fmt::format("{} must be {}, found {}{}", what, expected, describe(raw), hint));
-  return false;
+  return graph::wrong_type(c.check, raw.loc, what, expected, describe(raw),
+                           kind == Raw::Kind::Bool ? truth_of(raw) : "");
 }
 
 const Raw* require(BuildContext& c, const Raw& map, const std::string& what,
@@ -146,18 +109,18 @@ const Raw* require(BuildContext& c, const Raw& map, const std::string& what,
   return is_missing(c, map, what, key, map.loc) ? nullptr : map.find(key);
 }
 
+bool needs_repeat(BuildContext& c, const Raw& raw) {
+  if (raw.text.find('{') == std::string::npos || raw.loc.context >= 0) return false;
+  c.error(raw.loc, fmt::format("{} needs the variable of a 'repeat', but there is none around it",
+                               describe(raw)));
+  return true;
+}
+
 std::optional<std::string> read_name(BuildContext& c, const Raw& raw, const std::string& what) {
   if (!expect(c, raw, Raw::Kind::String, what, "a string")) return std::nullopt;
-  if (ir::is_identifier(raw.text)) return raw.text;
-  if (raw.text.find('{') != std::string::npos && raw.loc.context < 0)
-    c.error(raw.loc, fmt::format("{} needs the variable of a 'repeat', but there is none around it",
-                                 describe(raw)));
-  else
-    c.error(raw.loc,
-            fmt::format("{} must be letters, digits and '_' with dots between parts, found "
-                        "{}",
-                        what, describe(raw)));
-  return std::nullopt;
+  if (needs_repeat(c, raw) || !graph::check_name(c.check, raw.text, raw.loc, what))
+    return std::nullopt;
+  return raw.text;
 }
 
 std::vector<std::pair<std::string, ir::Loc>> read_names(BuildContext& c, const Raw& raw,
@@ -191,37 +154,27 @@ std::vector<std::pair<std::string, ir::Loc>> read_names(BuildContext& c, const R
 
 std::optional<std::string> read_word(BuildContext& c, const Raw& raw, const std::string& what,
                                      const std::vector<std::string>& words) {
-  if (raw.kind == Raw::Kind::String) {
-    if (std::find(words.begin(), words.end(), raw.text) != words.end()) return raw.text;
-    c.error(raw.loc, fmt::format("{} must be {}, found {}{}", what, list_words(words),
-                                 describe(raw), suggest(c, raw.text, words)));
+  if (!expect(c, raw, Raw::Kind::String, what, list_words(words)) ||
+      !graph::check_word(c.check, raw.text, words, raw.loc, what))
     return std::nullopt;
+  return raw.text;
+}
+
+std::optional<int64_t> read_integer(BuildContext& c, const Raw& raw, const std::string& what) {
+  if (raw.kind == Raw::Kind::Int) return raw.integer;
+  if (raw.kind == Raw::Kind::String) {
+    const auto e = read_expr(c, raw, what, ExprUse::Constant);
+    if (!e) return std::nullopt;
+    return ir::evaluate(*e, [&](std::string_view) { return c.graph.world; }).value;
   }
-  c.error(raw.loc, fmt::format("{} must be {}, found {}", what, list_words(words), describe(raw)));
+  graph::wrong_type(c.check, raw.loc, what, "an integer", describe(raw), whole_number(raw));
   return std::nullopt;
 }
 
 std::optional<int64_t> read_constant(BuildContext& c, const Raw& raw, const std::string& what,
                                      int64_t lo, int64_t hi) {
-  std::optional<int64_t> value;
-  if (raw.kind == Raw::Kind::Int) {
-    value = raw.integer;
-  } else if (raw.kind == Raw::Kind::String) {
-    const auto e = read_expr(c, raw, what, ExprUse::Constant);
-    if (!e) return std::nullopt;
-    value = ir::evaluate(*e, [&](std::string_view) { return c.graph.world; }).value;
-  } else {
-    c.error(raw.loc, fmt::format("{} must be an integer, found {}{}", what, describe(raw),
-                                 whole_number(raw)));
-    return std::nullopt;
-  }
-  if (!value) return std::nullopt;
-  if (*value < lo || *value > hi) {
-    c.error(raw.loc, hi == INT64_MAX
-                         ? fmt::format("{} must be at least {}, found {}", what, lo, *value)
-                         : fmt::format("{} must be {} to {}, found {}", what, lo, hi, *value));
-    return std::nullopt;
-  }
+  const auto value = read_integer(c, raw, what);
+  if (!value || !graph::check_within(c.check, *value, lo, hi, raw.loc, what)) return std::nullopt;
   return value;
 }
 

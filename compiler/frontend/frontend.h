@@ -40,6 +40,21 @@ std::optional<Raw> parse_dsl_collectives(int32_t file, ir::Diagnostics& diagnost
 /// A single value of the DSL: "[[bx, bx + 1]]", "{dtype: f32, shape: [4]}".
 std::optional<Raw> parse_dsl_value(int32_t file, ir::Diagnostics& diagnostics);
 
+// --- for programs that build a graph themselves ---
+
+/// Reads graph-level keys other than those that declare something ("schedule", "sm_roles") from a
+/// map into a graph whose ops have their names, and checks them. Returns false, and leaves the
+/// graph as it is, if an error was reported.
+bool read_keys(const Raw& keys, ir::Graph& graph, ir::Diagnostics& diagnostics);
+/// Adds those of `collectives`, documents of parse_collectives, that ops name as their algorithm.
+/// Returns false if an error was reported.
+bool add_collectives(const std::vector<Raw>& collectives, ir::Graph& graph,
+                     ir::Diagnostics& diagnostics);
+/// A list or map as the value of an attribute; reports keys that are given twice. `what`: "'reads'
+/// of 'cuda'".
+std::optional<ir::AttrTree> read_tree(const Raw& raw, const std::string& what,
+                                      ir::Diagnostics& diagnostics);
+
 struct BuildOptions {
   bool open_outputs = false;  // DSL: an output may leave dtype and shape to its op
   /// Statements that couldn't be read were left out of the tree. A missing definition may be in

@@ -39,7 +39,7 @@ std::optional<int64_t> evaluate_text(BuildContext& c, const Env& env, std::strin
   }
   for (const std::string& name : parsed.expr->vars()) {
     if (value_of(c, env, name)) continue;
-    if (const auto known = c.variables.find(name); known != c.variables.end()) {
+    if (const auto known = c.check.variables.find(name); known != c.check.variables.end()) {
       const bool dim = known->second.kind == Variable::Kind::Dim;
       if (dim || known->second.kind == Variable::Kind::Scalar) {
         error = fmt::format("{} '{}' is known at launch, but a 'repeat' is unrolled before",
@@ -47,7 +47,7 @@ std::optional<int64_t> evaluate_text(BuildContext& c, const Env& env, std::strin
         return std::nullopt;
       }
     }
-    std::string hint = suggest(c, name, names_of(env));
+    std::string hint = graph::suggest(c.check, name, names_of(env));
     if (hint.empty()) hint = fmt::format("; expected {}", list_words(names_of(env)));
     error = fmt::format("'{}' is not the variable of a 'repeat' around this{}", name, hint);
     return std::nullopt;
@@ -140,13 +140,13 @@ std::optional<Bounds> read_repeat(BuildContext& c, const Raw& raw, const Env& en
   const auto from = read_bound(c, raw, env, "from"), to = read_bound(c, raw, env, "to");
   if (!name || !from || !to) return std::nullopt;
   const bool outer = value_of(c, env, *name).has_value() || *name == "rank";
-  if (outer || c.variables.count(*name) > 0 || name->find('.') != std::string::npos) {
-    const auto v = c.variables.find(*name);
+  if (outer || c.check.variables.count(*name) > 0 || name->find('.') != std::string::npos) {
+    const auto v = c.check.variables.find(*name);
     const std::string_view taken = name->find('.') != std::string::npos ? "a dotted name"
                                    : *name == "rank" || *name == "world"
                                        ? "a name with a meaning of its own"
                                    : outer ? "the variable of a repeat around this one"
-                                   : v->second.kind == Variable::Kind::Dim ? "the name of a dim"
+                                   : v->second.kind == Variable::Kind::Dim ? graph::kDimName
                                                                            : "the name of a scalar";
     c.error(var.loc, fmt::format("'{}' can't be the variable of a repeat: it is {}", *name, taken));
     return std::nullopt;
@@ -172,7 +172,7 @@ bool allowed_so_far(BuildContext& c, int64_t so_far, int64_t most, const char* w
                     const Env& env) {
   if (c.unrolled_too_much) return false;
   if (so_far <= most) return true;
-  c.unrolled_too_much = c.hidden_outputs = true;
+  c.unrolled_too_much = c.check.hidden_ops = true;
   c.tensors_sound = false;
   loc.context = env.context;
   c.error(loc, fmt::format("unrolling makes more than {} {}", most, what));
@@ -235,7 +235,7 @@ void unroll_ops(BuildContext& c, const Raw& ops, const Env& env, OpBody body) {
     const bool good = inner != nullptr &&
                       expect(c, *inner, Raw::Kind::List, "'ops' of the repeat", "a list of ops");
     if (!bounds || !good) {
-      c.hidden_outputs = true;
+      c.check.hidden_ops = true;
       continue;
     }
     for (int64_t i = bounds->from; i < bounds->to; ++i) {

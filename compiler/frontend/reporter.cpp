@@ -45,8 +45,10 @@ bool Reporter::add(ir::Severity severity, ir::Loc loc, std::string message) {
   return true;
 }
 
-bool Reporter::error(ir::Loc loc, std::string message) {
-  return add(ir::Severity::Error, loc, std::move(message));
+bool Reporter::take(ir::Loc loc, std::string message, const Hint& hint) {
+  if (!add(ir::Severity::Error, loc, std::move(message))) return false;
+  if (hint) append(hint());
+  return true;
 }
 bool Reporter::warning(ir::Loc loc, std::string message) {
   return add(ir::Severity::Warning, loc, std::move(message));

@@ -14,10 +14,8 @@ namespace maco::frontend {
 
 class Reporter : public graph::Report {
  public:
-  /// Returns false if the error is dropped. It is dropped if the same was reported before, or a
-  /// similar one in another iteration of a repeat (the same place, and the same text except for
-  /// numbers). Notes that follow are dropped too.
-  bool error(ir::Loc loc, std::string message) override;
+  // An error is dropped if the same was reported before, or a similar one in another iteration of a
+  // repeat (the same place, and the same text except for numbers and hints).
   bool warning(ir::Loc loc, std::string message);
   /// Adds to the text of the diagnostic reported before it: for hints that take time to find.
   void append(const std::string& hint);
@@ -31,6 +29,9 @@ class Reporter : public graph::Report {
   int errors() const { return errors_; }
   /// Hands everything to `diagnostics`, sorted by place; diagnostics without a place come last.
   void flush(ir::Diagnostics& diagnostics);
+
+ protected:
+  bool take(ir::Loc loc, std::string message, const Hint& hint) override;
 
  private:
   struct Group {

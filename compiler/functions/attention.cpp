@@ -164,7 +164,9 @@ std::vector<Function> attention_functions() {
                    in_packets(writes("y", "Y")), writes("k_rows", "X"), writes("v_rows", "X"),
                    reads("more", "", Count::Many)},  // tables or frequencies; weights of norms
       .source = {{"rows.cuh", "tensor_cores.cuh", "ops/rope.cuh", "ops/attention_scores.cuh",
-                  "ops/attention_pages.cuh", "ops/attention_step.cuh"}},
+                  "ops/attention_pages.cuh", "ops/attention_step_shape.cuh",
+                  "ops/attention_step_warp.cuh", "ops/attention_step_lone.cuh",
+                  "ops/attention_step.cuh"}},
       .loads = [](const CallView& c,
                   size_t) { return head_loads(c, step_box, c.integer("pages")); },
       .takes_packets = [](const CallView& c,
@@ -176,7 +178,9 @@ std::vector<Function> attention_functions() {
       .params = {dtype("Y"), value("rows"), integer("HQ"), integer("HB"), integer("D"),
                  integer("splits")},
       .operands = {in_packets(reads("parts", "f32")), in_packets(writes("y", "Y"))},
-      .source = step.source,
+      .source = {{"rows.cuh", "tensor_cores.cuh", "ops/rope.cuh", "ops/attention_scores.cuh",
+                  "ops/attention_pages.cuh", "ops/attention_step_shape.cuh",
+                  "ops/attention_merge.cuh"}},
       // A thread polls the packets of all splits at once.
       .takes_packets = [](const CallView& c, size_t i) {
         return i == 1 || c.integer("splits") <= 16;
@@ -189,7 +193,9 @@ std::vector<Function> attention_functions() {
                  number("softcap"), integer("window")},
       .operands = {reads("q", "X"), loads("k", "X"), loads("v", "X"), writes("y", "Y")},
       .source = {{"rows.cuh", "tensor_cores.cuh", "ops/attention_scores.cuh",
-                  "ops/attention_pages.cuh", "ops/attention_tile.cuh"}},
+                  "ops/attention_pages.cuh", "ops/attention_tile_shape.cuh",
+                  "ops/attention_tile_warp.cuh", "ops/attention_tile_group.cuh",
+                  "ops/attention_tile_lone.cuh", "ops/attention_tile.cuh"}},
       .loads = [](const CallView& c, size_t) { return head_loads(c, tile_box, 1); },
       .many_registers = [](const CallView& c) { return c.flag("wgmma"); },
       .scratch_bytes =

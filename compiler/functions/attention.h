@@ -9,10 +9,10 @@
 namespace maco::functions {
 
 /// The most rows of a task of attention_step, and the most new rows.
-/// runtime/device/ops/attention_step.cuh has the same number.
+/// runtime/device/ops/attention_step_shape.cuh has the same number.
 inline constexpr int64_t kStepRows = 16;
 /// The most rows of a task of attention_tile, counted over its heads.
-/// runtime/device/ops/attention_tile.cuh has the same number.
+/// runtime/device/ops/attention_tile_shape.cuh has the same number.
 inline constexpr int64_t kTileRows = 128;
 /// Keys in a block of attention. runtime/device/ops/attention.cuh has the same number.
 inline constexpr int64_t kBlockKeys = 32;

@@ -205,6 +205,15 @@ void check_dtypes(const ir::Program& program, const ir::Call& call, const Functi
   }
 }
 
+void check_wires(const ir::Program& program, const ir::Call& call, const Function& f,
+                 std::vector<std::string>& wrong) {
+  for (size_t i = 0; i < call.operands.size(); ++i) {
+    const ir::Buffer& b = program[call.operands[i]];
+    if (b.wire != f.operand(i, call.operands.size())->wire)
+      wrong.push_back(fmt::format("takes '{}', which {} a wire", b.name, b.wire ? "is" : "isn't"));
+  }
+}
+
 void check_packets(const ir::Program& program, const ir::Call& call, const Function& f,
                    std::vector<std::string>& wrong) {
   for (size_t i = 0; i < call.operands.size(); ++i) {
@@ -221,15 +230,14 @@ void check_packets(const ir::Program& program, const ir::Call& call, const Funct
 
 std::vector<std::string> check(const ir::Program& program, const ir::Call& call) {
   std::vector<std::string> wrong;
-  const Function* f = find_function(call.function);
-  if (!f)
-    return {fmt::format("calls '{}', which is no device function{}", call.function,
-                        ir::did_you_mean(call.function, names_of(all_functions())))};
+  const Function* f = find_function(call);
+  if (!f) return {refuse_stages(call)};
   check_params(program, call, *f, wrong);
   check_operands(call, *f, wrong);
   check_loads(call, *f, wrong);
   if (wrong.empty()) check_load_rules(program, call, *f, wrong);
   if (wrong.empty()) check_dtypes(program, call, *f, wrong);
+  if (wrong.empty()) check_wires(program, call, *f, wrong);
   if (wrong.empty()) check_packets(program, call, *f, wrong);
   if (wrong.empty() && f->scratch_bytes)
     if (const int64_t need = f->scratch_bytes(CallView(program, call));
@@ -239,12 +247,46 @@ std::vector<std::string> check(const ir::Program& program, const ir::Call& call)
   return wrong;
 }
 
+bool check_touches(const ir::Program& program, ir::Diagnostics& diagnostics) {
+  std::set<std::string_view> checked;
+  for (const ir::Call& call : program.calls) {
+    const Function* f = find_function(call);
+    if (f && f->check_calls && checked.insert(f->name).second &&
+        !f->check_calls(program, diagnostics))
+      return false;
+  }
+  const auto wrong = [&](const ir::Call& call, const std::string& what) {
+    diagnostics.error(call.loc, what);
+    return false;
+  };
+  std::vector<std::optional<Touches>> of(program.calls.size());
+  for (size_t t = 0; t < program.tasks.size(); ++t) {
+    const ir::Task& task = program.tasks[t];
+    const ir::Call& call = program[task.call];
+    auto& touches = of[index(task.call)];
+    if (!touches) {
+      const Function* f = find_function(call);
+      touches = f && f->touches ? f->touches(program, call) : Touches{};
+      if (!touches->wrong.empty())
+        return wrong(
+            call, fmt::format("{} of '{}' {}", ir::function_text(call), call.op, touches->wrong));
+    }
+    if (touches->moves && !touches->moves(task))
+      return wrong(call, fmt::format("{} of '{}' moves other data than it declares",
+                                     ir::function_text(call), call.op));
+    if (touches->touches && !touches->touches(task))
+      return wrong(call, fmt::format("{} touches other regions than it declares",
+                                     ir::describe(program, ir::id_of<ir::TaskId>(t))));
+  }
+  return true;
+}
+
 bool check_mates(const ir::Program& program, ir::Diagnostics& diagnostics) {
   if (program.stage < ir::Stage::Scheduled) return true;
   for (size_t t = 0; t < program.tasks.size(); ++t) {
     const ir::Task& task = program.tasks[t];
     const ir::Call& call = program[task.call];
-    const Function* function = find_function(call.function);
+    const Function* function = find_function(call);
     if (!function || function->mates == task.mated) continue;
     diagnostics.error(call.loc,
                       fmt::format("{} {}", ir::describe(program, ir::id_of<ir::TaskId>(t)),

@@ -1,6 +1,8 @@
 #include "compiler/functions/chunks.h"
 
 #include <algorithm>
+#include <bit>
+#include <memory>
 
 #include "compiler/functions/exchange.h"
 #include "compiler/functions/families.h"
@@ -185,6 +187,43 @@ ir::Transfer transfer_of(const Chunks& c, const ChunkMove& m) {
   return t;
 }
 
+namespace {
+
+// Calls of one op have one table, which is read once for those that follow each other.
+std::shared_ptr<const Chunks> shared_chunks(const ir::Call& call) {
+  struct Last {
+    std::vector<Param> params;
+    std::vector<ir::BufferId> operands;
+    std::shared_ptr<const Chunks> chunks;
+  };
+  thread_local Last last;
+  if (!last.chunks || last.params != call.params || last.operands != call.operands) {
+    auto read = chunks_of(call);
+    last = {call.params, call.operands,
+            read ? std::make_shared<const Chunks>(std::move(*read)) : nullptr};
+  }
+  return last.chunks;
+}
+
+Touches touches(const ir::Program& p, const ir::Call& call) {
+  const std::shared_ptr<const Chunks> c = shared_chunks(call);
+  if (!c || c->world != p.world)
+    return {.wrong = "hasn't the parameters, operands and rank that it takes"};
+  // Each task runs on one rank.
+  const auto moves = [c, &p, &call](const ir::Task& task) {
+    return task.tile < c->moves.size() && std::popcount(task.ranks) == 1 &&
+           std::countr_zero(task.ranks) < p.world &&
+           call.transfers == std::vector{transfer_of(*c, c->moves[task.tile])};
+  };
+  const auto touched = [c, &p, &call](const ir::Task& task) {
+    return task.accesses ==
+           accesses_of(p, *c, call.operands, std::countr_zero(task.ranks), task.tile);
+  };
+  return {.moves = moves, .touches = touched};
+}
+
+}  // namespace
+
 std::vector<Function> chunk_functions() {
   std::vector<std::string> reductions;
   for (const auto r :
@@ -202,7 +241,8 @@ std::vector<Function> chunk_functions() {
                      .access = functions::Access::ReadWrite,
                      .count = Count::Optional,
                      .dtype = "Part"}},
-       .source = {{"ops/collectives.cuh", "ops/chunks.cuh"}}}};
+       .source = {{"ops/collectives.cuh", "ops/chunks.cuh"}},
+       .touches = touches}};
 }
 
 }  // namespace maco::functions

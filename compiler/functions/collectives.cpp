@@ -39,7 +39,8 @@ Function function(std::string name, std::vector<ParamSpec> own, std::vector<Oper
   Function f{.name = std::move(name),
              .params = tiles(),
              .operands = std::move(operands),
-             .source = {{"ops/collectives.cuh"}}};
+             .source = {{"ops/collectives.cuh"}},
+             .touches = exchange_touches};
   f.params.insert(f.params.end(), own.begin(), own.end());
   auto& headers = f.source.headers;
   headers.insert(headers.end(), more_headers.begin(), more_headers.end());
@@ -60,27 +61,28 @@ std::vector<Function> collective_functions() {
   Function combine =
       function("combine", sums,
                {in_packets(reads("x", "X")), reads("slots", "S"), in_packets(writes("y", "Y")),
-                writes("results", "Y", Count::Optional)});
+                writes("results", "Y", Count::Optional)},
+               {"ops/combine.cuh"});
   Function finished =
       function("combine_finished", sums,
                {in_packets(reads("x", "X")), reads("slots", "S"), in_packets(writes("y", "Y")),
                 in_packets(reads("more", "", Count::Many))},
-               {"vectors.cuh"});
+               {"ops/combine.cuh", "vectors.cuh"});
   finished.params.push_back(integer("N"));
   finished.params.push_back(body("epilogue"));
   combine.takes_packets = finished.takes_packets = takes_packets;
   return {
-      function("put", {}, {reads("x", "X"), writes("slots", "X")}),
+      function("put", {}, {reads("x", "X"), writes("slots", "X")}, {"ops/put.cuh"}),
       combine,
       finished,
-      function("take", {flag("own")}, {reads("x", "X"), writes("y", "Y")}),
+      function("take", {flag("own")}, {reads("x", "X"), writes("y", "Y")}, {"ops/take.cuh"}),
       function("hop",
                {word("reduce", "ops::Reduction", words<ir::Reduction>(kReductions)), flag("own"),
                 flag("arrived"), flag("keep"), flag("pass"), integer("places"), dtype("In"),
                 dtype("Out")},
                {reads("x", "X"), reads("arrived", "In"), writes("y", "Y"), writes("next", "Out")},
                {"ops/hop.cuh"}),
-      function("clear", {}, {writes("y", "Y")}),
+      function("clear", {}, {writes("y", "Y")}, {"ops/take.cuh"}),
       {.name = "nothing", .source = {{"ops/collectives.cuh"}}}};
 }
 

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "compiler/functions/matmul.h"
-
 namespace maco::functions {
 
 namespace {
@@ -242,13 +240,11 @@ std::vector<Param> push_params_of(const Exchange& e) {
           {"S", e.sent}};
 }
 
-bool is_pushing(std::string_view function) {
-  const auto form = matmul_form_of(function);
-  return form && form->pushed;
-}
+bool is_pushing(const ir::Call& call) { return has_stage(call, "send"); }
+bool adds_up(const ir::Call& call) { return has_stage(call, "add"); }
 
 std::optional<Exchange> push_of(const ir::Call& call) {
-  if (!is_pushing(call.function)) return std::nullopt;
+  if (!is_pushing(call)) return std::nullopt;
   Exchange e;
   Reader read{call};
   read.get("ranks", e.world);
@@ -274,13 +270,13 @@ std::optional<Exchange> push_of(const ir::Call& call) {
       (e.packets && !ir::is_float(e.x)))
     return std::nullopt;
   // Each mate has half of a tile's columns.
-  if (matmul_form_of(call.function)->halved) {
+  if (has_stage(call, "halve")) {
     if (e.packets || behind || e.BC % 2 != 0) return std::nullopt;
     e.BC /= 2;
   }
   if (!read.ok || e.world < 2 || e.tiles < 1 || e.slot_div < 1 || e.BR < 1 || e.BC < 1)
     return std::nullopt;
-  const bool adds = matmul_form_of(call.function)->added;
+  const bool adds = adds_up(call);
   if (e.mode == PeerMode::Fixed || e.mode == PeerMode::Shift) return std::nullopt;
   if (adds && e.mode != PeerMode::Others) return std::nullopt;
   if (adds || e.mode == PeerMode::Each) {
@@ -295,9 +291,8 @@ std::optional<Exchange> push_of(const ir::Call& call) {
 }
 
 std::optional<Exchange> sum_of(const ir::Call& call) {
-  const auto form = matmul_form_of(call.function);
   std::optional<Exchange> e;
-  if (!form || !form->added || !(e = push_of(call))) return std::nullopt;
+  if (!adds_up(call) || !(e = push_of(call))) return std::nullopt;
   Reader read{call};
   read.get_word("reduce", e->reduce, kReductions);
   if (!read.ok) return std::nullopt;
@@ -306,7 +301,7 @@ std::optional<Exchange> sum_of(const ir::Call& call) {
 }
 
 ir::Block push_block_of(const ir::Call& call, const Exchange& e, uint32_t tile) {
-  if (matmul_form_of(call.function)->added) return block_of(RankRef::self(), e.rows);
+  if (adds_up(call)) return block_of(RankRef::self(), e.rows);
   return e.mode == PeerMode::Each ? block_of(peer_of(e, tile), e.rows) : ir::Block{};
 }
 
@@ -409,6 +404,62 @@ std::vector<ir::Transfer> transfers_of(const std::string& function, const Exchan
   ir::Transfer sum{.kind = Kind::Reduce, .reduce = e.reduce, .from = {0, 1}, .to = {2}};
   if (e.forward) sum.to.push_back(3);
   return {sum};
+}
+
+namespace {
+constexpr const char* kNotTaken = "hasn't the parameters and operands that it takes";
+}
+
+Touches exchange_touches(const ir::Program& p, const ir::Call& call) {
+  const auto e = exchange_of(call);
+  if (!e) return {.wrong = kNotTaken};
+  const bool moves = e->world == p.world && call.transfers == transfers_of(call.function, *e);
+  return {.moves = [=](const ir::Task&) { return moves; },
+          .touches =
+              [&p, &call, e](const ir::Task& task) {
+                return task.accesses == accesses_of(p, call, *e, task.tile);
+              }};
+}
+
+Touches push_touches(const ir::Program& p, const ir::Call& call) {
+  // The first operands of a matmul that pushes, which has no stage with inputs of its own.
+  enum : size_t { kResult = 2, kSlots, kParts, kOwn };
+  const auto e = push_of(call), sum = sum_of(call);
+  const bool adds = adds_up(call);
+  const bool right = e && adds == sum.has_value() && e->world == p.world &&
+                     p[call.operands[kSlots]].packets == e->packets &&
+                     !(adds && p[call.operands[kParts]].packets);
+  // A task's last accesses: what others have sent and the own result, if it adds up; the slots; the
+  // result.
+  const size_t last = adds ? 4 : 2;
+  const auto moves = [=, &call](const ir::Task& task) {
+    if (!right || task.accesses.size() < last) return false;
+    const auto stored = static_cast<uint32_t>(task.accesses.size() - 1);
+    const ir::Transfer moved =
+        adds ? ir::Transfer{.kind = ir::Transfer::Kind::Reduce,
+                            .reduce = sum->reduce,
+                            .from = {stored - 2, stored - 3},
+                            .to = {stored, stored - 1}}
+             : ir::Transfer{.kind = ir::Transfer::Kind::Copy, .from = {stored}, .to = {stored - 1}};
+    return call.transfers == std::vector{moved};
+  };
+  const auto touches = [=, &p, &call](const ir::Task& task) {
+    const size_t stored = task.accesses.size() - 1;
+    const Region& y = task.accesses[stored].region;
+    const ir::Block block = push_block_of(call, *e, task.tile);
+    const int64_t tile = block.any() ? task.tile % e->tiles : task.tile;
+    const int64_t r = tile / e->across * e->BR, c = tile % e->across * e->BC;
+    if (y.buffer != call.operands[kResult] || y.r0 != r || y.c0 != c || y.pitch != e->cols ||
+        y.block != block || task.accesses[0].region.block != block ||
+        task.accesses[stored - 1] != push_access_of(p, call.operands[kSlots], *e, task.tile))
+      return false;
+    if (!adds) return true;
+    ir::Access own = task.accesses[stored];
+    own.region.buffer = call.operands[kOwn];
+    return task.accesses[stored - 2] == own && task.tile < e->tiles &&
+           task.accesses[stored - 3] == sum_access_of(p, call.operands[kParts], *sum, task.tile);
+  };
+  return {.moves = moves, .touches = touches};
 }
 
 }  // namespace maco::functions

@@ -1,7 +1,6 @@
-// put, combine, take, clear (runtime/device/ops/collectives.cuh) and hop (hop.cuh): what their
+// put, combine, take, clear and hop (headers of these names in runtime/device/ops): what their
 // parameters mean, and which regions and transfers of a task follow from them. Tile rules make
-// tasks with this; codegen checks the tasks of a Program against it, so that a task does what it
-// declares.
+// tasks with this, and check_touches holds the tasks of a Program to it.
 //
 //   put      a tile of a tensor to slots of peers
 //   combine  the reduction of the own tile with those that arrived, to a tensor and, for a
@@ -20,6 +19,7 @@
 #include <string_view>
 #include <vector>
 
+#include "compiler/functions/function.h"
 #include "ir/program.h"
 
 namespace maco::functions {
@@ -63,8 +63,11 @@ struct Exchange {
   ir::DType in{}, out{};  // what arrives, what is passed on
 };
 
-/// Whether the function is a matmul that pushes its tiles (MatmulForm::pushed).
-bool is_pushing(std::string_view function);
+/// Whether the call sends its tiles to peers' slots as well (stage "send").
+bool is_pushing(const ir::Call& call);
+/// Whether it adds up what other ranks have sent, before it stores and sends its tiles (stage
+/// "add").
+bool adds_up(const ir::Call& call);
 /// Where a matmul that pushes its tiles puts them, as `put` would; nothing if the call is of
 /// another function, or has other parameters. Modes: Others, Owner, Block and Each. With Each, and
 /// where the matmul adds up, `rows` are those of a block, and the matmul's tiles are those of the
@@ -75,7 +78,7 @@ std::vector<ir::Param> push_params_of(const Exchange& exchange);
 /// What task `tile` writes to peers' slots.
 ir::Access push_access_of(const ir::Program& program, ir::BufferId slots, const Exchange& exchange,
                           uint32_t tile);
-/// For a matmul that adds up (MatmulForm::added): what other ranks' matmuls have put into slots for
+/// For a matmul that adds up: what other ranks' matmuls have put into slots for
 /// it, in mode Each, and how it reduces that with its own tile.
 std::optional<Exchange> sum_of(const ir::Call& call);
 /// The block of rows to which tile `tile` belongs, if the matmul's tiles are cut by blocks.
@@ -97,6 +100,10 @@ std::vector<ir::Param> params_of(const std::string& function, const Exchange& ex
 /// The call's parameters as an Exchange; nothing if the call is of another function or has other
 /// parameters.
 std::optional<Exchange> exchange_of(const ir::Call& call);
+
+/// Function::touches of this file's functions, and of a matmul that pushes its tiles.
+Touches exchange_touches(const ir::Program& program, const ir::Call& call);
+Touches push_touches(const ir::Program& program, const ir::Call& call);
 
 /// The rank at the other end of tile `tile`, as a task names it.
 ir::RankRef peer_of(const Exchange& exchange, uint32_t tile);

@@ -10,6 +10,7 @@ namespace maco::functions {
 
 std::vector<Function> elementwise_functions();
 std::vector<Function> matmul_functions();
+std::vector<Stage> matmul_stages();
 std::vector<Function> attention_functions();
 std::vector<Function> embedding_functions();
 std::vector<Function> norm_functions();
@@ -50,6 +51,10 @@ inline OperandSpec writes(std::string name, std::string dtype, Count count = Cou
   return {std::move(name), Access::Write, count, std::move(dtype)};
 }
 
+inline OperandSpec wire(OperandSpec operand) {
+  operand.wire = true;
+  return operand;
+}
 inline OperandSpec in_packets(OperandSpec operand) {
   operand.packets = true;
   return operand;

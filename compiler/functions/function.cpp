@@ -26,6 +26,7 @@ ir::DType CallView::dtype(std::string_view name) const { return get<ir::DType>(c
 const std::string& CallView::word(std::string_view name) const {
   return get<ir::Word>(call_, name).text;
 }
+bool CallView::has(std::string_view stage) const { return has_stage(call_, stage); }
 ir::Interval CallView::range(std::string_view name) const {
   const auto& v = get<ir::ValueRef>(call_, name).v;
   if (const int64_t* n = std::get_if<int64_t>(&v)) return {*n, *n};
@@ -69,22 +70,27 @@ size_t Function::first_of_many() const {
 bool divides_registers(const ir::Program& program) {
   bool many = false;
   for (const ir::Call& call : program.calls) {
-    const Function* f = find_function(call.function);
-    if (!f || f->calls_functions || !f->source.text.empty()) return false;
+    const Function* f = find_function(call);
+    if (!f || f->calls_functions || !f->source.text.empty() || !f->source.more.empty())
+      return false;
     many = many || (f->many_registers && f->many_registers(CallView(program, call)));
   }
   return many;
 }
 
+bool has_stage(const ir::Call& call, std::string_view stage) {
+  return std::find(call.stages.begin(), call.stages.end(), stage) != call.stages.end();
+}
+
 bool sends(const ir::Program& program, const ir::Call& call) {
-  const Function* function = find_function(call.function);
+  const Function* function = find_function(call);
   return function && function->sends && function->sends(CallView(program, call));
 }
 
 double microseconds(const ir::Program& program, const ir::Task& task,
                     const cost::Machine& machine) {
   const ir::Call& call = program[task.call];
-  const Function* function = find_function(call.function);
+  const Function* function = find_function(call);
   return cost::microseconds(function && function->work
                                 ? function->work(CallView(program, call), task, machine)
                                 : cost::streaming(program, task),

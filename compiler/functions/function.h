@@ -52,6 +52,8 @@ struct OperandSpec {
   /// The operand may be a temporary with packets, where Function::takes_packets says so. The config
   /// then has `<operand>_packets` or, for operands of a body, the code that finds their elements.
   bool packets = false;
+  /// Whether the operand is a wire (ir::Buffer::wire). Others never are.
+  bool wire = false;
 };
 
 /// How an operand comes through pages, as ir::Load says it.
@@ -68,6 +70,8 @@ struct Source {
   std::vector<std::string> headers;
   /// The code itself, for a function that isn't in those headers. It goes behind them as it is.
   std::string text = "";
+  /// Code of stages, behind it.
+  std::vector<std::string> more = {};
 };
 
 /// A call as its function's rules see it: all parameters are present and have their types.
@@ -81,6 +85,8 @@ class CallView {
   double number(std::string_view name) const;
   ir::DType dtype(std::string_view name) const;
   const std::string& word(std::string_view name) const;
+  /// Whether the call has the stage.
+  bool has(std::string_view stage) const;
   /// The values that a Value can have at launch.
   ir::Interval range(std::string_view name) const;
   /// The value of a Value in the launch for which costs are computed.
@@ -91,11 +97,34 @@ class CallView {
   const ir::Call& call_;
 };
 
+/// What tasks of a call touch and move, where the call's parameters say it. The verifier proves
+/// what tasks declare, and knows no device function. Without this a Program with another `peer` or
+/// `stride` would be proved right and move something else.
+struct Touches {
+  /// Why the call isn't one, or "": "hasn't the parameters and operands that it takes".
+  std::string wrong = "";
+  /// Whether the call declares what a task moves (ir::Call::transfers), and whether the task
+  /// declares what it touches. Null: it may declare anything.
+  std::function<bool(const ir::Task&)> moves = nullptr, touches = nullptr;
+};
+
+/// A part of a function's code that stages may replace. The call's config has a member type `name`,
+/// which is the device template that the last of the call's stages fills it with, or `otherwise`,
+/// for that config: "using Rows = ops::NormRows<q_config>".
+struct Slot {
+  std::string name, otherwise;
+};
+
 struct Function {
   std::string name;  // of the template in maco::ops
   std::vector<ParamSpec> params = {};
   std::vector<OperandSpec> operands = {};
   Source source = {};
+  /// Parts of the code that stages may replace. A function with slots, or with stages that it asks
+  /// for, also has the index of each operand that it names in its config: `y_at`.
+  std::vector<Slot> slots = {};
+  /// Stages that the code itself asks for: the config has `has_<stage>`, true or false.
+  std::vector<std::string> asks = {};
   /// How a call loads operand `i`, if it may be loaded. Unset: each loaded operand comes a page at
   /// a time, without boxes.
   std::function<std::optional<LoadRule>(const CallView&, size_t i)> loads = nullptr;
@@ -117,6 +146,9 @@ struct Function {
   /// other tasks of its op. This suits tasks that take little time and leave little to the tasks
   /// behind them.
   bool follows = false;
+  /// Whether each rank begins with the tiles of its own block of rows, and goes on with the next
+  /// rank's.
+  bool own_rows_first = false;
   /// The function that takes back what a task of this one hands over to a library outside of the
   /// kernel; its task comes right behind, in the same op and on the same ranks. Empty: none.
   std::string taken_back_by = "";
@@ -134,6 +166,12 @@ struct Function {
   /// Bytes of scratch memory for each block of a user's kernel, several of which a task may run at
   /// a time. Unset: the code isn't a user's kernel.
   std::function<int64_t(const CallView&)> users_block_bytes = nullptr;
+  /// What tasks of a call touch and move. Unset: parameters don't say it. A stage that needs it has
+  /// its own in place of the function's.
+  std::function<Touches(const ir::Program&, const ir::Call&)> touches = nullptr;
+  /// Checks all calls of the function together, if there are any; reports what is wrong. Unset:
+  /// calls don't depend on each other.
+  std::function<bool(const ir::Program&, ir::Diagnostics&)> check_calls = nullptr;
   /// The work of a task. Unset: it streams the bytes of its regions (cost::streaming).
   std::function<cost::Work(const CallView&, const ir::Task&, const cost::Machine&)> work = nullptr;
 
@@ -145,19 +183,56 @@ struct Function {
   size_t first_of_many() const;
 };
 
-/// The function of that name, or nullptr.
+/// Something that a function does besides in those calls that have the stage (ir::Call::stages).
+/// Stages of a function have an order: MACO's own first, then those that the process registers.
+struct Stage {
+  std::string function;  // "matmul"
+  std::string name;      // "norm"
+  /// Further parameters of the call.
+  std::vector<ParamSpec> params = {};
+  /// Further operands: `inputs` behind what the function reads in front of its first result,
+  /// `results` behind its results, whatever their access is. Those of several stages follow each
+  /// other in the order of stages.
+  std::vector<OperandSpec> inputs = {}, results = {};
+  /// Headers in front of the function's own, headers behind them, and code behind those.
+  std::vector<std::string> headers_before = {};
+  Source source = {};
+  /// Slots of the function, each with the device template that fills it.
+  std::vector<std::pair<std::string, std::string>> fills = {};
+  /// The stages in front of it in their order that a call may have as well; and the one that it
+  /// must have.
+  std::vector<std::string> beside = {};
+  std::string needs = "";
+  /// What else changes in the function. Null: nothing.
+  void (*change)(Function&) = nullptr;
+};
+
+/// The function of that name without any stage, or nullptr.
 const Function* find_function(std::string_view name);
-/// The functions of MACO, then the registered ones.
+/// The call's function with the call's stages, or nullptr if refuse_stages() has a reason. Lives as
+/// long as the process.
+const Function* find_function(const ir::Call& call);
+/// Why there is no such function with such stages, or "": "calls 'q', which is no device function".
+std::string refuse_stages(const ir::Call& call);
+/// The functions of MACO, then the registered ones, all without stages.
 std::vector<Function> all_functions();
+/// The stages of a function, in their order.
+std::vector<Stage> stages_of(std::string_view function);
 
 /// Makes a function known to the whole process, from any thread, before the first graph with an op
 /// that calls it is compiled. `source.text` holds its code. Returns "", or why the function can't
 /// be registered: its name is taken, it has no code, or its parameters contradict each other.
 [[nodiscard]] std::string register_function(Function function);
 
+/// Makes a stage known to the whole process, behind the stages that its function has, from any
+/// thread, before the first call with it is made. Returns "", or why it can't be registered: there
+/// is no such function or slot, its name is taken, or its parameters are there already.
+[[nodiscard]] std::string register_stage(Stage stage);
+
 /// Everything that is wrong with a call, one sentence each, without its subject: "calls 'q', which
-/// is no device function". Covers missing and unknown parameters and parameters of another type, a
-/// wrong number of operands, and too much scratch memory. Empty if nothing is wrong.
+/// is no device function". Covers unknown stages, missing and unknown parameters and parameters of
+/// another type, a wrong number of operands, and too much scratch memory. Empty if nothing is
+/// wrong.
 std::vector<std::string> check(const ir::Program& program, const ir::Call& call);
 
 /// Whether the tasks of a scheduled Program have mates where their functions need them
@@ -165,10 +240,18 @@ std::vector<std::string> check(const ir::Program& program, const ir::Call& call)
 /// that isn't scheduled.
 bool check_mates(const ir::Program& program, ir::Diagnostics& diagnostics);
 
+/// Whether tasks do what they declare, as far as their functions say it (Function::touches,
+/// Function::check_calls); reports the first task or call that doesn't. Calls of unknown functions
+/// may do anything.
+bool check_touches(const ir::Program& program, ir::Diagnostics& diagnostics);
+
 /// Whether consumers should get some of the loaders' registers: if a call has many_registers, and
 /// no call's code may call functions. Each call is one with which check() finds nothing wrong, or
 /// is of an unknown function.
 bool divides_registers(const ir::Program& program);
+
+/// Whether the call has the stage.
+bool has_stage(const ir::Call& call, std::string_view stage);
 
 /// Function::sends for a call, which may be of an unknown function.
 bool sends(const ir::Program& program, const ir::Call& call);

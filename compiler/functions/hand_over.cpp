@@ -1,5 +1,9 @@
 #include "compiler/functions/hand_over.h"
 
+#include <fmt/format.h>
+
+#include <map>
+
 #include "compiler/functions/families.h"
 #include "ir/ranks.h"
 
@@ -250,6 +254,55 @@ cost::Work library_work(const CallView& c, const ir::Task&, const cost::Machine&
 
 }  // namespace
 
+namespace {
+
+// Checks collectives that are handed over. hand_over and take_back of an op (both pairs of a
+// broadcast) must have the same parameters, under a number that no other op has.
+bool check_pairs(const ir::Program& program, ir::Diagnostics& diagnostics) {
+  const auto wrong = [&](const ir::Call& call, const std::string& what) {
+    diagnostics.error(call.loc, fmt::format("{} of '{}' {}", call.function, call.op, what));
+    return false;
+  };
+  std::map<int64_t, const ir::Call*> first;  // by number
+  std::map<std::string, int64_t> numbers;    // by op
+  for (const ir::Call& call : program.calls) {
+    const bool hands = is_hand_over(call.function);
+    if (!hands) continue;
+    const auto h = hand_over_of(call);
+    if (!h) return wrong(call, "hasn't the parameters and operands that it takes");
+    const auto [at, fresh] = first.try_emplace(h->number, &call);
+    if (numbers.try_emplace(call.op, h->number).first->second != h->number ||
+        at->second->op != call.op)
+      return wrong(call, "has another's number");
+    if (fresh) continue;
+    HandOver same = *hand_over_of(*at->second);
+    same.root = h->root;
+    if (params_of(same) != params_of(*h) || at->second->operands != call.operands)
+      return wrong(call, "hands over other data, or in another way, than its op's other calls");
+  }
+  int64_t next = 0;
+  for (const auto& [number, call] : first)
+    if (number != next++) return wrong(*call, "leaves a number out");
+  return true;
+}
+
+Touches touches(const ir::Program& p, const ir::Call& call) {
+  const auto h = hand_over_of(call);
+  if (!h || h->world != p.world)
+    return {.wrong = "hasn't the parameters and operands that it takes"};
+  const bool moves = call.transfers == transfers_of(call.function, *h);
+  const uint64_t all = ir::all_ranks(p.world), root = uint64_t{1} << h->peer;
+  return {.moves = [=](const ir::Task& task) { return moves && task.tile == 0; },
+          .touches =
+              [=, &p, &call](const ir::Task& task) {
+                const bool here = h->kind != CollectiveKind::Broadcast ||
+                                  (task.ranks & all) == (h->root ? root : all & ~root);
+                return here && task.accesses == accesses_of(p, call, *h);
+              }};
+}
+
+}  // namespace
+
 std::vector<Function> hand_over_functions() {
   const std::vector<ParamSpec> params = {word("kind", "ops::HandedKind", words_of(kKinds)),
                                          integer("W"),
@@ -263,14 +316,17 @@ std::vector<Function> hand_over_functions() {
   std::vector<Function> list;
   for (const std::string_view name : {kHandOver, kTakeBack}) {
     const bool back = name == kTakeBack;
-    list.push_back({.name = std::string(name),
-                    .params = params,
-                    .operands = {reads("x", "X"), back ? reads("wires", "X") : writes("wires", "X"),
-                                 writes("y", "X"),
-                                 back ? reads("met", "u8", Count::Optional)
-                                      : writes("met", "u8", Count::Optional)},
-                    .source = {{"ops/collectives.cuh", "ops/hand_over.cuh"}},
-                    .taken_back_by = std::string(back ? "" : kTakeBack)});
+    list.push_back(
+        {.name = std::string(name),
+         .params = params,
+         .operands = {reads("x", "X"), wire(back ? reads("wires", "X") : writes("wires", "X")),
+                      writes("y", "X"),
+                      wire(back ? reads("met", "u8", Count::Optional)
+                                : writes("met", "u8", Count::Optional))},
+         .source = {{"ops/collectives.cuh", "ops/hand_over.cuh"}},
+         .taken_back_by = std::string(back ? "" : kTakeBack),
+         .touches = touches,
+         .check_calls = check_pairs});
     if (back)
       list.back().work = library_work;
     else

@@ -13,10 +13,19 @@
 
 namespace maco::functions {
 
+namespace {
+constexpr std::string_view kMatmul = "matmul";
+}
+
 std::string_view name(MatmulMethod method) {
   constexpr std::string_view words[kMatmulMethods] = {"dot",   "block",   "mma",
                                                       "wgmma", "by_rows", "by_rows_mma"};
   return words[static_cast<size_t>(method)];
+}
+MatmulMethod matmul_method(std::string_view word) {
+  for (size_t i = 0; i < kMatmulMethods; ++i)
+    if (name(static_cast<MatmulMethod>(i)) == word) return static_cast<MatmulMethod>(i);
+  return MatmulMethod::Block;
 }
 bool takes_dot(MatmulMethod method) {
   return method == MatmulMethod::Dot || method >= MatmulMethod::ByRows;
@@ -186,14 +195,14 @@ bool matmul_takes_blocks(const MatmulLoads& m, bool same_types, const cost::Mach
 bool leave_blocks(ir::Program& program) {
   bool any = false;
   for (ir::Call& call : program.calls) {
-    if (!matmul_form_of(call.function)) continue;
+    if (call.function != kMatmul) continue;
     const auto flag = std::find_if(call.params.begin(), call.params.end(),
                                    [](const ir::Param& p) { return p.name == "blocks"; });
     if (flag == call.params.end() || !std::get<bool>(flag->value)) continue;
     flag->value = false;
     std::vector<ir::Load> loads;
     for (ir::Load load : call.loads) {
-      const auto rule = find_function(call.function)->loads({program, call}, load.operand);
+      const auto rule = find_function(call)->loads({program, call}, load.operand);
       if (!rule) continue;
       load.pages = rule->pages;
       load.box = rule->box;
@@ -288,11 +297,7 @@ std::vector<std::string> methods() {
   return words;
 }
 
-MatmulMethod method_of(const CallView& c) {
-  for (size_t i = 0; i < kMatmulMethods; ++i)
-    if (name(static_cast<MatmulMethod>(i)) == c.word("method")) return static_cast<MatmulMethod>(i);
-  return MatmulMethod::Block;
-}
+MatmulMethod method_of(const CallView& c) { return matmul_method(c.word("method")); }
 bool is_wgmma(const CallView& c) { return method_of(c) == MatmulMethod::Wgmma; }
 // Threads hold many sums, and the operands of the next multiplications.
 bool wants_registers(const CallView& c) { return is_wgmma(c) || c.flag("blocks"); }
@@ -307,16 +312,16 @@ std::vector<std::string> shared_over(const CallView& c) {
 }
 
 // With few rows: a, the result, and the epilogue's operands at each element.
-bool takes_packets(MatmulForm form, const CallView& c, size_t operand) {
+bool takes_packets(const CallView& c, size_t operand) {
   if (method_of(c) != MatmulMethod::Dot || c.integer("K") % 8 != 0 ||
       c.range("plan_rows").lo != c.range("plan_rows").hi)
     return false;
-  const Function& f = *find_function(c.call().function);
+  const Function& f = *find_function(c.call());
   const size_t more = f.first_of_many();
   // A warp that norms one of several rows polls the whole row at once where it can hold it (Walk in
   // rows.cuh). For longer rows it would wait for one vector after the other.
   constexpr int64_t kHeldByWarp = 32 * 32;
-  if (operand == 0 && form.normed && c.range("plan_rows").hi > 1 && c.integer("K") > kHeldByWarp)
+  if (operand == 0 && c.has("norm") && c.range("plan_rows").hi > 1 && c.integer("K") > kHeldByWarp)
     return false;
   if (operand < more) return f.operands[operand].packets;
   for (const ir::Param& p : c.call().params)
@@ -325,7 +330,7 @@ bool takes_packets(MatmulForm form, const CallView& c, size_t operand) {
   return false;
 }
 
-std::optional<LoadRule> load_rule(MatmulForm form, const CallView& c, size_t operand) {
+std::optional<LoadRule> load_rule(const CallView& c, size_t operand) {
   return matmul_load(
       {.method = method_of(c),
        .N = c.integer("N"),
@@ -341,11 +346,11 @@ std::optional<LoadRule> load_rule(MatmulForm form, const CallView& c, size_t ope
        .a_bytes = ir::size_of(c.dtype("X")),
        .b_bytes = ir::size_of(c.dtype("W")),
        .few_rows = c.integer("few_rows"),
-       .paired = form.paired,
+       .paired = c.has("pair"),
        .lone = c.range("rows") == ir::Interval{1, 1} && c.range("plan_rows") == ir::Interval{1, 1},
        .boxes = c.flag("boxes"),
        .in_line = c.flag("in_line"),
-       .halved = form.halved,
+       .halved = c.has("halve"),
        .blocks = c.flag("blocks")},
       operand);
 }
@@ -359,8 +364,7 @@ int64_t scratch_bytes(const CallView& c) {
   return std::max(kLeast, matmul_line_scratch(c.integer("K"), *machine));
 }
 
-cost::Work work(MatmulForm form, const CallView& c, const ir::Task& task,
-                const cost::Machine& machine) {
+cost::Work work(const CallView& c, const ir::Task& task, const cost::Machine& machine) {
   MatmulTile t{.rows = c.typical("rows"),
                .K = c.integer("BK"),
                .BM = c.integer("BM"),
@@ -368,138 +372,121 @@ cost::Work work(MatmulForm form, const CallView& c, const ir::Task& task,
                .a_bytes = ir::size_of(c.dtype("X")),
                .b_bytes = ir::size_of(c.dtype("W")),
                .few_rows = c.integer("few_rows"),
-               .paired = form.paired};
+               .paired = c.has("pair")};
   t.method = method_of(c);
   // The last column of tiles may be narrower. A tile whose rows a launch doesn't have returns at
   // once.
-  if (!task.accesses.empty() && !form.halved) {
+  if (!task.accesses.empty() && !c.has("halve")) {
     const ir::Region &a = task.accesses.front().region, &y = task.accesses.back().region;
     int64_t columns = y.c1 - y.c0;
-    if (form.appended) {  // to y and caches, side by side
+    const bool appends = c.has("append");
+    if (appends) {  // to y and caches, side by side
       columns = 0;
       for (const ir::Access& to : task.accesses)
         if (to.writes()) columns += to.region.c1 - to.region.c0;
     }
     t.BN = std::min(t.BN, columns);
-    if (cost::typical_rows(c.program(), form.appended ? a : y) == 0)
-      return {.fixed_microseconds = 0.5};
+    if (cost::typical_rows(c.program(), appends ? a : y) == 0) return {.fixed_microseconds = 0.5};
   }
   return matmul_work(t, machine);
 }
 }  // namespace
 
-std::string matmul_function(MatmulForm form) {
-  return fmt::format(
-      "matmul{}{}{}{}{}{}{}{}", form.paired ? "_pair" : "", form.normed ? "_normed" : "",
-      form.pushed ? "_pushed" : "", form.added ? "_added" : "", form.gathered ? "_gathered" : "",
-      form.turned ? "_turned" : "", form.appended ? "_appended" : "", form.halved ? "_halved" : "");
-}
-
-namespace {
-constexpr MatmulForm kForms[] = {{},
-                                 {.paired = true},
-                                 {.normed = true},
-                                 {.paired = true, .normed = true},
-                                 {.pushed = true},
-                                 {.turned = true},
-                                 {.appended = true},
-                                 {.turned = true, .appended = true},
-                                 {.halved = true},
-                                 {.pushed = true, .halved = true},
-                                 {.pushed = true, .added = true},
-                                 {.gathered = true},
-                                 {.paired = true, .gathered = true}};
-}
-
-std::optional<MatmulForm> matmul_form_of(std::string_view function) {
-  static const auto forms = [] {
-    std::map<std::string, MatmulForm, std::less<>> by_name;
-    for (const MatmulForm& form : kForms) by_name.emplace(matmul_function(form), form);
-    return by_name;
-  }();
-  const auto found = forms.find(function);
-  return found == forms.end() ? std::nullopt : std::optional(found->second);
-}
-
 std::vector<Function> matmul_functions() {
-  std::vector<Function> all;
-  for (const MatmulForm& form : kForms) {
-    Function f{
-        .name = matmul_function(form),
-        .params = {dtype("X"), dtype("W"), dtype("Y"), value("rows"), value("plan_rows"),
-                   word("method", "ops::MatmulMethod", methods()), integer("slice"),
-                   integer("few_rows"), integer("N"), integer("K"), integer("BM"), integer("BN"),
-                   integer("BK"), flag("transpose_b"), flag("boxes"), flag("in_line"),
-                   flag("blocks"), body("epilogue")},
-        .operands = {in_packets(loads("a", "X", Loaded::Sometimes)), loads("b", "W")},
-        .source = {{"rows.cuh", "vectors.cuh", "tensor_cores.cuh", "thread_tile.cuh",
-                    "ops/matmul.cuh", "ops/matmul_row.cuh", "ops/matmul_line.cuh",
-                    "ops/matmul_few.cuh", "ops/matmul_block.cuh", "ops/matmul_few_mma.cuh",
-                    "ops/matmul_tensor.cuh", "ops/matmul_ways.cuh"}},
-        .loads = [form](const CallView& c, size_t operand) { return load_rule(form, c, operand); },
-        .loads_apart = is_wgmma,
-        .shared_over = shared_over,
-        .many_registers = wants_registers,
-        .takes_packets = [form](const CallView& c,
-                                size_t operand) { return takes_packets(form, c, operand); },
-        .scratch_bytes = scratch_bytes,
-        .work = [form](const CallView& c, const ir::Task& task,
-                       const cost::Machine& machine) { return work(form, c, task, machine); }};
-    if (form.halved) {
-      f.mates = true;
-      f.source.headers.push_back("ops/matmul_halved.cuh");
-    }
-    if (form.paired) f.operands.push_back(loads("other", "W"));
-    if (form.normed) {
-      f.params.push_back(dtype("G"));
-      f.params.push_back(number("eps"));
-      f.operands.push_back(reads("norm", "G"));
-    }
-    if (form.turned) {
-      for (ParamSpec p :
-           {integer("D"), integer("turned_begin"), integer("turned_end"), flag("interleaved")})
-        f.params.push_back(std::move(p));
-      f.operands.push_back(reads("sines", "f32"));
-      f.source.headers.push_back("ops/matmul_turn.cuh");
-    }
-    f.operands.push_back(in_packets(writes("y", "Y")));
-    if (form.appended) {
-      for (ParamSpec p : {value("append_at"), integer("append_begin"), integer("append_next")})
-        f.params.push_back(std::move(p));
-      for (const char* cache : {"cache", "next_cache"}) f.operands.push_back(writes(cache, "Y"));
-      f.source.headers.push_back("ops/matmul_append.cuh");
-    }
-    if (form.pushed) {
-      std::vector<std::string> modes;
-      for (size_t i = 0; i < kPeerModes; ++i) modes.emplace_back(name(static_cast<PeerMode>(i)));
-      for (const char* of : {"ranks", "T", "stride", "slot_div"}) f.params.push_back(integer(of));
-      f.params.push_back(word("mode", "ops::PeerMode", std::move(modes)));
-      f.params.push_back(flag("packets"));
-      f.params.push_back(dtype("S"));
-      f.params.push_back(flag("behind"));
-      f.operands.push_back(writes("slots", "S"));
-      f.sends = [](const CallView& c) { return c.flag("behind"); };
-      auto& headers = f.source.headers;
-      headers.insert(headers.begin(), "ops/collectives.cuh");
-      headers.push_back("ops/matmul_push.cuh");
-    }
-    if (form.gathered) {
-      for (const char* of : {"ranks", "T"}) f.params.push_back(integer(of));
-      f.source.headers.push_back("ops/matmul_gather.cuh");
-    }
-    if (form.added) {
-      std::vector<std::string> reductions;
-      for (size_t i = 0; i < kReductions; ++i)
-        reductions.emplace_back(ir::name(static_cast<ir::Reduction>(i)));
-      f.params.push_back(word("reduce", "ops::Reduction", std::move(reductions)));
-      f.operands.push_back(reads("parts", "Y"));
-      f.operands.push_back(writes("own", "Y"));
-      f.source.headers.push_back("ops/matmul_add.cuh");
-    }
-    f.operands.push_back(in_packets(reads("more", "", Count::Many)));
-    all.push_back(std::move(f));
-  }
-  return all;
+  return {{
+      .name = std::string(kMatmul),
+      .params = {dtype("X"), dtype("W"), dtype("Y"), value("rows"), value("plan_rows"),
+                 word("method", "ops::MatmulMethod", methods()), integer("slice"),
+                 integer("few_rows"), integer("N"), integer("K"), integer("BM"), integer("BN"),
+                 integer("BK"), flag("transpose_b"), flag("boxes"), flag("in_line"), flag("blocks"),
+                 body("epilogue")},
+      .operands = {in_packets(loads("a", "X", Loaded::Sometimes)), loads("b", "W"),
+                   in_packets(writes("y", "Y")), in_packets(reads("more", "", Count::Many))},
+      .source = {{"rows.cuh", "vectors.cuh", "tensor_cores.cuh", "thread_tile.cuh",
+                  "ops/matmul.cuh", "ops/matmul_row.cuh", "ops/matmul_line.cuh",
+                  "ops/matmul_few.cuh", "ops/matmul_block.cuh", "ops/matmul_few_mma.cuh",
+                  "ops/matmul_tensor.cuh", "ops/matmul_ways.cuh"}},
+      .slots = {{"Rows", "ops::PlainRows"},
+                {"Turn", "ops::NoTurn"},
+                {"Target", "ops::ToResult"},
+                {"Add", "ops::NoAddition"},
+                {"Send", "ops::NoSend"},
+                {"Order", "ops::TilesInOrder"}},
+      .asks = {"pair", "halve"},
+      .loads = load_rule,
+      .loads_apart = is_wgmma,
+      .shared_over = shared_over,
+      .many_registers = wants_registers,
+      .takes_packets = takes_packets,
+      .scratch_bytes = scratch_bytes,
+      .work = work,
+  }};
+}
+
+std::vector<Stage> matmul_stages() {
+  std::vector<std::string> modes, reductions;
+  for (size_t i = 0; i < kPeerModes; ++i) modes.emplace_back(name(static_cast<PeerMode>(i)));
+  for (size_t i = 0; i < kReductions; ++i)
+    reductions.emplace_back(ir::name(static_cast<ir::Reduction>(i)));
+  const std::string of(kMatmul);
+  return {
+      {.function = of, .name = "pair", .inputs = {loads("other", "W")}},
+      {.function = of,
+       .name = "norm",
+       .params = {dtype("G"), number("eps")},
+       .inputs = {reads("norm", "G")},
+       .source = {{"ops/matmul_norm.cuh"}},
+       .fills = {{"Rows", "ops::NormRows"}},
+       .beside = {"pair"}},
+      {.function = of,
+       .name = "turn",
+       .params = {integer("D"), integer("turned_begin"), integer("turned_end"),
+                  flag("interleaved")},
+       .inputs = {reads("sines", "f32")},
+       .source = {{"ops/matmul_turn.cuh"}},
+       .fills = {{"Turn", "ops::TurnHeads"}}},
+      {.function = of,
+       .name = "append",
+       .params = {value("append_at"), integer("append_begin"), integer("append_next")},
+       .results = {writes("cache", "Y"), writes("next_cache", "Y")},
+       .source = {{"ops/matmul_append.cuh"}},
+       .fills = {{"Target", "ops::ToCaches"}},
+       .beside = {"turn"}},
+      {.function = of,
+       .name = "send",
+       .params = {integer("ranks"), integer("T"), integer("stride"), integer("slot_div"),
+                  word("mode", "ops::PeerMode", std::move(modes)), flag("packets"), dtype("S"),
+                  flag("behind")},
+       .results = {writes("slots", "S")},
+       .headers_before = {"ops/collectives.cuh"},
+       .source = {{"ops/matmul_gather.cuh", "ops/matmul_push.cuh"}},
+       .fills = {{"Send", "ops::SendTiles"}, {"Order", "ops::OrderOfSent"}},
+       .change =
+           [](Function& f) {
+             f.sends = [](const CallView& c) { return c.flag("behind"); };
+             f.touches = push_touches;
+           }},
+      {.function = of,
+       .name = "add",
+       .params = {word("reduce", "ops::Reduction", std::move(reductions))},
+       .results = {reads("parts", "Y"), writes("own", "Y")},
+       .source = {{"ops/matmul_gather.cuh", "ops/matmul_add.cuh"}},
+       .fills = {{"Add", "ops::AddParts"}, {"Order", "ops::OwnRowsFirst"}},
+       .beside = {"send"},
+       .needs = "send"},
+      {.function = of,
+       .name = "gather",
+       .params = {integer("ranks"), integer("T")},
+       .source = {{"ops/matmul_gather.cuh"}},
+       .fills = {{"Order", "ops::OwnRowsFirst"}},
+       .beside = {"pair"},
+       .change = [](Function& f) { f.own_rows_first = true; }},
+      {.function = of,
+       .name = "halve",
+       .source = {{"ops/matmul_halved.cuh"}},
+       .beside = {"send"},
+       .change = [](Function& f) { f.mates = true; }},
+  };
 }
 
 }  // namespace maco::functions

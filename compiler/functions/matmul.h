@@ -12,39 +12,13 @@
 
 namespace maco::functions {
 
-/// What a matmul does besides multiplying.
-/// `paired`: a is multiplied by two matrices, and the epilogue gets both sums (Dot, Mma, Wgmma).
-/// `normed`: the rows of a are normed first, as rmsnorm does. Each tile does so for itself (Dot, of
-/// up to kMostNormedRows rows).
-/// `pushed`: its tiles go to peers' slots as well (Mma, Wgmma; functions/exchange.h, push_of).
-/// `added`: a pushed matmul that adds the other ranks' parts of a tile before it stores and sends
-/// it.
-/// `turned`: heads of the result are rotated as by rope (Mma, Wgmma; tiles of at least 64 rows and
-/// of whole heads).
-/// `appended`: its last columns become rows of one or two caches (Mma, Wgmma; tiles of at least 64
-/// rows).
-/// `halved`: tasks are mates. Both compute the same tile, each over half of K, and each finishes
-/// half of its columns (Wgmma; matmul_halves_pages).
-/// `gathered`: its rows are one block for each rank, and each rank begins with its own (Mma, Wgmma;
-/// rows that every launch has).
-struct MatmulForm {
-  bool paired = false, normed = false, pushed = false, turned = false, appended = false,
-       halved = false, added = false, gathered = false;
-};
+/// The most rows of a matmul whose tasks each norm them for themselves (stage "norm").
 inline constexpr int64_t kMostNormedRows = 16;
-/// The columns at which `appended` begins and ends are multiples of this. So a run that a thread
-/// stores lies in one place, in whole vectors (MatmulStore in ops/matmul_tensor.cuh).
+/// The columns at which stage "append" begins and ends are multiples of this. So a run that a
+/// thread stores lies in one place, in whole vectors (MatmulStore in ops/matmul_tensor.cuh).
 constexpr int64_t matmul_appended_vector(ir::DType y) {
   return std::max<int64_t>(8, 16 / ir::size_of(y));
 }
-/// The name of this form's device function. Its operands, in order; those in parentheses depend on
-/// the form: a, b, (the other b), (the norm's weights, or the sines and cosines of a row's pairs in
-/// f32), y, (slots, or the cache of the first appended columns and that of the others), (what other
-/// ranks have sent, and the tensor of what is added to it), then the body's operands.
-std::string matmul_function(MatmulForm form);
-/// The form of the device function of that name; nothing if it is no matmul.
-std::optional<MatmulForm> matmul_form_of(std::string_view function);
-
 /// How a tile is multiplied (runtime/device/ops/matmul.cuh, which has the same words).
 enum class MatmulMethod : uint8_t {
   Dot,        // few rows: threads split K, and their sums are added at the end
@@ -56,11 +30,17 @@ enum class MatmulMethod : uint8_t {
 };
 inline constexpr size_t kMatmulMethods = 6;
 std::string_view name(MatmulMethod method);
+/// The method of that name; Block if there is none.
+MatmulMethod matmul_method(std::string_view name);
 /// Whether a launch may take Dot; and the method of a launch with many rows.
 bool takes_dot(MatmulMethod method);
 MatmulMethod for_many_rows(MatmulMethod method);
 /// Whether tensor cores do the method's multiplications.
 bool on_tensor_cores(MatmulMethod method);
+/// Whether they do so in every launch.
+inline bool only_tensor_cores(MatmulMethod method) {
+  return on_tensor_cores(method) && !takes_dot(method);
+}
 
 /// The most rows that Dot takes for such operands.
 int64_t matmul_few_rows(ir::DType a, ir::DType b, int64_t K, bool transpose_b,
@@ -109,7 +89,7 @@ struct MatmulLoads {
   bool lone = false;     // the op has one row, whatever a launch's dims are
   bool boxes = false;    // slices of b come in boxes (matmul_few_box)
   bool in_line = false;  // or as they lie in memory (matmul_line_columns)
-  bool halved = false;   // MatmulForm::halved
+  bool halved = false;   // mates have half of K each
   bool blocks = false;   // Block: both operands come in boxes (matmul_takes_blocks)
 };
 /// Whether both operands of a matmul of many rows without tensor cores may come in boxes, in blocks

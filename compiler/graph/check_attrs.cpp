@@ -16,14 +16,17 @@ using ops::AttrType;
 
 namespace {
 
-constexpr const char* kScaling[] = {"factor", "low_freq_factor", "high_freq_factor",
-                                    "original_max_position"};
-
-std::string one_of(const std::vector<std::string>& words) {
-  std::string text;
-  for (size_t i = 0; i < words.size(); ++i)
-    text += fmt::format("{}'{}'", i == 0 ? "" : i + 1 == words.size() ? " or " : ", ", words[i]);
-  return text;
+/// An attribute's value for a message.
+std::string describe(const ir::AttrValue& value) {
+  if (const auto* b = std::get_if<bool>(&value)) return *b ? "true" : "false";
+  if (const auto* e = std::get_if<Expr>(&value)) {
+    const auto n = e->constant();
+    return n ? fmt::format("the integer {}", *n) : quoted(e->str());
+  }
+  if (const auto* d = std::get_if<double>(&value)) return fmt::format("the number {}", *d);
+  if (const auto* text = std::get_if<std::string>(&value)) return quoted(*text);
+  if (std::holds_alternative<std::vector<Expr>>(value)) return "a list of integers";
+  return std::holds_alternative<ir::AttrTree>(value) ? "a list or a map" : "a map of numbers";
 }
 
 class AttrCheck {
@@ -36,70 +39,52 @@ class AttrCheck {
     loc_ = attr.loc.known() ? attr.loc : op_.loc;
     const ir::AttrValue& v = attr.value;
     switch (spec.type) {
-      case AttrType::Bool:
-        if (!std::holds_alternative<bool>(v)) must_be("true or false");
-        break;
+      case AttrType::Bool: is<bool>(v, kTrueOrFalse); break;
       case AttrType::Int: integer(v, ExprUse::Attribute); break;
       case AttrType::RuntimeInt: integer(v, ExprUse::Runtime); break;
       case AttrType::IntList: list(v); break;
       case AttrType::Number: number(v); break;
       case AttrType::Word: word(v, ops::words_of(def_, spec, c_.graph.algorithms)); break;
-      case AttrType::DType: {
-        std::vector<std::string> names;
-        for (const ir::DType t : ir::kAllDTypes) names.emplace_back(ir::name(t));
-        word(v, names);
-        break;
-      }
+      case AttrType::DType: word(v, words_of_dtypes()); break;
       case AttrType::Scaling: scaling(v); break;
-      case AttrType::Tree:
-        if (!std::holds_alternative<ir::AttrTree>(v)) must_be("a list or a map");
-        break;
+      case AttrType::Tree: is<ir::AttrTree>(v, kTree); break;
     }
   }
 
  private:
-  void must_be(const std::string& expected) {
-    c_.error(loc_, fmt::format("{} must be {}", what_, expected));
+  template <class T>
+  const T* is(const ir::AttrValue& v, const std::string& expected) {
+    const T* value = std::get_if<T>(&v);
+    if (!value) wrong_type(c_, loc_, what_, expected, describe(v));
+    return value;
   }
   void integer(const ir::AttrValue& v, ExprUse use) {
-    if (const Expr* e = std::get_if<Expr>(&v))
-      check_expr(c_, *e, loc_, what_, use, guard_);
-    else
-      must_be("an integer or an expression");
+    if (const Expr* e = is<Expr>(v, kInteger)) check_expr(c_, *e, {loc_, what_, use, guard_});
   }
   void list(const ir::AttrValue& v) {
-    const auto* entries = std::get_if<std::vector<Expr>>(&v);
-    if (!entries) return must_be("a list of integers");
-    for (size_t i = 0; i < entries->size(); ++i)
-      check_expr(c_, (*entries)[i], loc_, fmt::format("entry {} of {}", i, what_),
-                 ExprUse::Attribute, guard_);
+    const auto* entries = is<std::vector<Expr>>(v, kIntegers);
+    for (size_t i = 0; entries && i < entries->size(); ++i)
+      check_expr(c_, (*entries)[i], {loc_, entry_of(i, what_), ExprUse::Attribute, guard_});
   }
   void number(const ir::AttrValue& v) {
-    const double* d = std::get_if<double>(&v);
     const Expr* e = std::get_if<Expr>(&v);
-    if (!d && !(e && e->is_constant())) return must_be("a number");
-    if (d && !ir::fits_f32(*d))
-      c_.error(loc_, fmt::format("{} is {}, which does not fit in f32", what_, *d));
+    if (e && e->is_constant()) return;
+    if (const double* d = is<double>(v, kNumber)) check_number(c_, *d, loc_, what_);
   }
   void word(const ir::AttrValue& v, const std::vector<std::string>& words) {
-    const auto* text = std::get_if<std::string>(&v);
-    if (!text) return must_be(words.empty() ? "a string" : one_of(words));
-    if (!words.empty() && std::find(words.begin(), words.end(), *text) == words.end())
-      c_.error(loc_, fmt::format("{} must be {}, found '{}'{}", what_, one_of(words), *text,
-                                 ops::did_you_mean(*text, words)));
+    const auto* text = is<std::string>(v, words.empty() ? "a string" : list_words(words));
+    if (text && !words.empty()) check_word(c_, *text, words, loc_, what_);
   }
   void scaling(const ir::AttrValue& v) {
-    const auto* map = std::get_if<std::map<std::string, double>>(&v);
-    if (!map) return must_be("a map of numbers");
-    for (const char* key : kScaling)
-      if (map->count(key) == 0) c_.error(loc_, fmt::format("{} has no '{}'", what_, key));
+    const auto* map = is<std::map<std::string, double>>(v, scaling_map());
+    if (!map) return;
+    for (const std::string& key : scaling_keys())
+      if (map->count(key) == 0) missing_key(c_, loc_, what_, key);
     for (const auto& [key, value] : *map)
-      if (!std::isfinite(value))
+      if (std::find(scaling_keys().begin(), scaling_keys().end(), key) == scaling_keys().end())
+        unknown_key(c_, loc_, what_, key, [&] { return suggest(c_, key, scaling_keys()); });
+      else if (!std::isfinite(value))
         c_.error(loc_, fmt::format("'{}' of {} is {}, which is no number", key, what_, value));
-      else if (std::find(std::begin(kScaling), std::end(kScaling), key) == std::end(kScaling))
-        c_.error(loc_,
-                 fmt::format("unknown key '{}' in {}{}", key, what_,
-                             ops::did_you_mean(key, {std::begin(kScaling), std::end(kScaling)})));
   }
 
   Check& c_;
@@ -112,7 +97,27 @@ class AttrCheck {
 
 }  // namespace
 
-void check_attrs(Check& c, const ir::Op& op) {
+std::string scaling_map() { return "a map with " + list_words(scaling_keys(), "and"); }
+
+const std::vector<std::string>& scaling_keys() {
+  static const std::vector<std::string> keys = {"factor", "low_freq_factor", "high_freq_factor",
+                                                "original_max_position"};
+  return keys;
+}
+
+bool check_number(Check& c, double number, ir::Loc loc, const std::string& what) {
+  if (ir::fits_f32(number)) return true;
+  c.error(loc, fmt::format("{} is {}, which does not fit in f32", what, number));
+  return false;
+}
+
+void unknown_attr(Check& c, const std::string& kind, const std::string& name, ir::Loc loc,
+                  const Report::Hint& hint) {
+  c.error(loc, fmt::format("'{}' has no attribute {}", kind, quoted(name)), hint);
+}
+
+bool check_attrs(Check& c, const ir::Op& op) {
+  const size_t before = c.errors;
   const ops::OpDef& def = *ops::find_op(op.kind);
   // Ranks that an op's `if` leaves out don't evaluate its other attributes.
   const auto condition = op.attrs.find("if");
@@ -127,16 +132,16 @@ void check_attrs(Check& c, const ir::Op& op) {
     });
     if (spec != def.attrs.end())
       AttrCheck(c, def, op, name == "if" ? nullptr : guard).check(*spec, attr);
-    else {
-      const std::string hint = ops::hint_for_attr(op.kind, name);
-      c.error(attr.loc.known() ? attr.loc : op.loc,
-              fmt::format("'{}' has no attribute '{}'{}", op.kind, name,
-                          hint.empty() ? ops::did_you_mean(name, own) : hint));
-    }
+    else
+      unknown_attr(c, op.kind, name, attr.loc.known() ? attr.loc : op.loc, [&] {
+        const std::string hint = ops::hint_for_attr(op.kind, name);
+        return hint.empty() ? suggest(c, name, own) : hint;
+      });
   }
   for (const AttrSpec& spec : def.attrs)
     if (spec.required && op.attrs.count(spec.name) == 0 && !(spec.name == "dtype" && op.dtype))
-      c.error(op.loc, fmt::format("'{}' has no '{}'", op.kind, spec.name));
+      missing_key(c, op.loc, fmt::format("'{}'", op.kind), spec.name);
+  return c.errors == before;
 }
 
 }  // namespace maco::graph

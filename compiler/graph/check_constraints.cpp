@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <set>
-#include <unordered_map>
 
 #include "compiler/graph/check_parts.h"
 
@@ -12,89 +11,115 @@ namespace maco::graph {
 
 namespace {
 
-/// Reports a name that no op has. `user`: "'after' of 'y'".
-bool check_op_name(Check& c, const std::string& name, ir::Loc loc, const std::string& user) {
-  if (c.has_op(name)) return true;
-  constexpr int kMostSearches = 20;
+/// What a name that no op has may be.
+std::string hint_for_op_name(Check& c, const std::string& name) {
   std::vector<std::string> names;
-  if (c.searches++ < kMostSearches)
-    for (const ir::Op& op : c.graph.ops) names.push_back(op.name);
-  c.error(loc, fmt::format("{} names op '{}', which is not defined{}", user, name,
-                           ir::did_you_mean(name, names)));
-  return false;
+  for (const ir::Op& op : c.graph.ops) names.push_back(op.name);
+  const std::string near = suggest(c, name, names);
+  if (!near.empty() || c.tensors.count(name) == 0) return near;
+  const auto t = c.graph.find_tensor(name);
+  if (!t) return near;
+  const Writer& writer = c.writer(*t);
+  if (writer.op < 0) return "; it is the name of a tensor";
+  return fmt::format("; it is the name of a tensor, which op '{}' writes",
+                     c.graph.ops[static_cast<size_t>(writer.op)].name);
 }
 
-std::string near_phase(const Check& c, const std::string& name) {
-  std::vector<std::string> names;
-  for (const ir::Phase& p : c.graph.phases) names.push_back(p.name);
-  return ir::did_you_mean(name, names);
+/// The place of entry `k`; `places` has none if no text is known.
+ir::Loc at(const std::vector<ir::Loc>& places, size_t k, ir::Loc otherwise) {
+  return k < places.size() ? places[k] : otherwise;
 }
 
 void check_after(Check& c) {
-  std::set<std::string_view> phases;
-  for (const ir::Phase& p : c.graph.phases) phases.insert(p.name);
   for (const ir::Op& op : c.graph.ops) {
     for (size_t k = 0; k < op.after.size(); ++k)
-      check_op_name(c, op.after[k], k < op.after_loc.size() ? op.after_loc[k] : op.loc,
-                    fmt::format("'after' of '{}'", op.name));
-    if (op.phase && phases.count(*op.phase) == 0)
-      c.error(op.phase_loc.known() ? op.phase_loc : op.loc,
-              fmt::format("op '{}' names phase '{}', which is not defined{}", op.name, *op.phase,
-                          near_phase(c, *op.phase)));
+      check_op_name(c, op.after[k], at(op.after_loc, k, op.loc), after_of(op));
+    if (op.phase)
+      check_phase_name(c, *op.phase, op.phase_loc.known() ? op.phase_loc : op.loc,
+                       fmt::format("op '{}'", op.name));
   }
 }
 
 void check_phases(Check& c) {
-  std::unordered_map<std::string_view, const ir::Phase*> first;
-  for (const ir::Phase& p : c.graph.phases) {
-    if (!check_name(c, p.name, p.loc, "the name of a phase")) continue;
-    const auto [other, fresh] = first.emplace(p.name, &p);
-    if (!fresh && c.error(p.loc, fmt::format("two phases are called '{}'", p.name)))
-      c.report.note(other->second->loc, "the first is here");
-  }
+  for (const ir::Phase& p : c.graph.phases)
+    if (check_name(c, p.name, p.loc, kPhaseName)) give_name(c, c.phases, "phases", p.name, p.loc);
   for (const ir::Phase& p : c.graph.phases)
     for (const std::string& other : p.depends_on)
-      if (first.count(other) == 0)
-        c.error(p.loc, fmt::format("phase '{}' names phase '{}', which is not defined{}", p.name,
-                                   other, near_phase(c, other)));
-}
-
-void check_regions(Check& c) {
-  std::unordered_map<std::string_view, const ir::OverlapRegion*> first;
-  for (const ir::OverlapRegion& r : c.graph.overlap_regions) {
-    if (!check_name(c, r.name, r.loc, "the name of an overlap region")) continue;
-    const auto [other, fresh] = first.emplace(r.name, &r);
-    if (!fresh && c.error(r.loc, fmt::format("two overlap regions are called '{}'", r.name)))
-      c.report.note(other->second->loc, "the first is here");
-    const std::string what = fmt::format("overlap region '{}'", r.name);
-    if (r.ops.empty()) c.error(r.loc, fmt::format("{} has no ops", what));
-    std::set<std::string_view> members;
-    for (const std::string& op : r.ops)
-      if (check_op_name(c, op, r.loc, what) && !members.insert(op).second)
-        c.error(r.loc, fmt::format("{} names op '{}' twice", what, op));
-  }
-}
-
-void check_pipeline(Check& c, const ir::Pipeline& p) {
-  if (p.microbatches < 1 || p.microbatches > INT32_MAX)
-    c.error(p.loc,
-            fmt::format("'microbatches' must be 1 to {}, found {}", INT32_MAX, p.microbatches));
-  if (p.stages.empty()) c.error(p.loc, "'stages' of 'pipeline' is empty");
-  std::set<std::string_view> seen;
-  for (const std::vector<std::string>& stage : p.stages) {
-    if (stage.empty()) c.error(p.loc, "a stage of 'pipeline' has no ops");
-    for (const std::string& op : stage)
-      if (check_op_name(c, op, p.loc, "a stage") && !seen.insert(op).second)
-        c.error(p.loc, fmt::format("op '{}' is in two places of the pipeline", op));
-  }
+      check_phase_name(c, other, p.loc, fmt::format("phase '{}'", p.name));
 }
 
 }  // namespace
 
+std::string after_of(const ir::Op& op) { return fmt::format("'after' of '{}'", op.name); }
+std::string region_text(const ir::OverlapRegion& region) {
+  return fmt::format("overlap region '{}'", region.name);
+}
+
+bool check_op_name(Check& c, const std::string& name, ir::Loc loc, const std::string& user) {
+  if (c.ops.count(name) > 0) {
+    const auto called = c.called.find(name);
+    if (called == c.called.end() || called->second < 2) return true;
+    c.error(loc, fmt::format("{} names op '{}', but {} ops are called so, by their own name or by "
+                             "their first output: give the one that is meant a name of its own",
+                             user, name, called->second));
+    return false;
+  }
+  if (!c.hidden_ops)
+    c.error(loc, fmt::format("{} names op '{}', which is not defined", user, name),
+            [&] { return hint_for_op_name(c, name); });
+  return false;
+}
+
+bool check_phase_name(Check& c, const std::string& name, ir::Loc loc, const std::string& user) {
+  if (c.incomplete || c.phases.count(name) > 0) return true;
+  c.error(loc, fmt::format("{} names phase '{}', which is not defined", user, name), [&] {
+    std::vector<std::string> names;
+    for (const ir::Phase& p : c.graph.phases) names.push_back(p.name);
+    return names.empty() ? "; the graph has no 'phases'" : suggest(c, name, names);
+  });
+  return false;
+}
+
+void check_members(Check& c, const ir::OverlapRegion& region, const std::vector<ir::Loc>& places,
+                   ir::Loc loc) {
+  const std::string what = region_text(region);
+  if (region.ops.empty()) c.error(loc, fmt::format("{} has no ops", what));
+  std::set<std::string_view> members;
+  for (size_t k = 0; k < region.ops.size(); ++k) {
+    const std::string& op = region.ops[k];
+    const ir::Loc place = at(places, k, loc);
+    if (check_op_name(c, op, place, what) && !members.insert(op).second)
+      c.error(place, fmt::format("{} names op '{}' twice", what, op));
+  }
+}
+
+void check_stages(Check& c, const ir::Pipeline& pipeline, const PipelinePlaces& places) {
+  if (pipeline.stages.empty()) c.error(places.stages, "'stages' of 'pipeline' is empty");
+  Places seen;
+  for (size_t s = 0; s < pipeline.stages.size(); ++s) {
+    const ir::Loc stage = at(places.stage, s, places.stages);
+    if (pipeline.stages[s].empty()) c.error(stage, "a stage of 'pipeline' has no ops");
+    for (size_t k = 0; k < pipeline.stages[s].size(); ++k) {
+      const std::string& op = pipeline.stages[s][k];
+      const ir::Loc loc = s < places.op.size() ? at(places.op[s], k, stage) : stage;
+      if (!check_op_name(c, op, loc, "a stage")) continue;
+      const auto [first, fresh] = seen.emplace(op, loc);
+      if (!fresh && c.error(loc, fmt::format("op '{}' is in two places of the pipeline", op)))
+        c.note(first->second, "the first is here");
+    }
+  }
+}
+
 void check_constraints(Check& c) {
   check_phases(c);
-  check_regions(c);
-  if (c.graph.pipeline) check_pipeline(c, *c.graph.pipeline);
+  for (const ir::OverlapRegion& r : c.graph.overlap_regions)
+    if (check_name(c, r.name, r.loc, kRegionName) &&
+        give_name(c, c.regions, "overlap regions", r.name, r.loc))
+      check_members(c, r, {}, r.loc);
+  if (const auto& p = c.graph.pipeline) {
+    check_within(c, p->microbatches, 1, INT32_MAX, p->loc, "'microbatches'");
+    check_stages(c, *p, {p->loc, {}, {}});
+  }
   check_after(c);
 }
 

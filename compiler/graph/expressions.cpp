@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include "ir/diagnostics.h"
-
 namespace maco::graph {
 
 using ir::Expr;
@@ -47,13 +45,6 @@ std::string why_not(ExprUse use, const std::string& name, Variable::Kind kind,
     case Variable::Kind::World: break;
   }
   return "";
-}
-
-std::string near_variable(const Variables& variables, ExprUse use, const std::string& name) {
-  std::vector<std::string> names;
-  for (const auto& [variable, v] : variables)
-    if (allowed(use, v.kind)) names.push_back(variable);
-  return ir::did_you_mean(name, names);
 }
 
 std::string Trial::str() const {

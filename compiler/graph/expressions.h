@@ -39,8 +39,6 @@ bool allowed(ExprUse use, Variable::Kind kind);
 /// Why a name of this kind can't stand in `what`: "scalar 'pos' can't stand in a shape; ...".
 std::string why_not(ExprUse use, const std::string& name, Variable::Kind kind,
                     const std::string& what);
-/// "; did you mean 'tokens'?" if a variable with a similar name may stand there, or "".
-std::string near_variable(const Variables& variables, ExprUse use, const std::string& name);
 
 /// One assignment of numbers to the names that an expression uses.
 struct Trial {

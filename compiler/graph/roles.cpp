@@ -6,7 +6,7 @@
 #include <set>
 #include <string_view>
 
-#include "compiler/graph/expressions.h"
+#include "compiler/graph/check_parts.h"
 #include "compiler/ops/collectives/push.h"
 #include "compiler/ops/op.h"
 #include "compiler/ops/other_names.h"
@@ -15,130 +15,131 @@ namespace maco::graph {
 
 namespace {
 
+constexpr const char *kRole = "'role'", *kSchedulerRole = "scheduler";
+
 ir::Loc loc_of_roles(const ir::Graph& graph) {
   const auto key = graph.key_loc.find("sm_roles");
   return graph.sm_roles.loc.known() || key == graph.key_loc.end() ? graph.sm_roles.loc
                                                                   : key->second;
 }
 
-class RolesCheck {
- public:
-  RolesCheck(const ir::Graph& graph, bool internal_ops, Report& report)
-      : g_(graph), internal_ops_(internal_ops), report_(report) {}
-
-  void run() {
-    loc_ = loc_of_roles(g_);
-    if (const auto* roles = std::get_if<ir::Roles>(&g_.sm_roles.value)) return check(*roles);
-    const auto& variants = std::get<std::vector<ir::RoleVariant>>(g_.sm_roles.value);
-    const Variables variables = variables_of(g_);
-    const ir::RoleVariant* last_else = nullptr;
-    for (const ir::RoleVariant& v : variants) {
-      if (last_else && report_.error(v.loc, "a variant after 'else' is never chosen"))
-        report_.note(last_else->loc, "'else' is here");
-      if (v.condition)
-        condition(variables, *v.condition, v.loc);
-      else
-        last_else = &v;
-      check(v.roles);
+void check_role_ranges(Check& c, const std::vector<ir::RoleRange>& ranges, ir::Loc otherwise) {
+  bool good = true;
+  for (const ir::RoleRange& r : ranges) {
+    const ir::Loc loc = r.loc.known() ? r.loc : otherwise;
+    bool sound = check_sms(c, r, loc, loc, loc) && check_word(c, r.role, role_words(), loc, kRole);
+    if (sound && r.role == kSchedulerRole) sound = check_scheduler(c, r.role, loc);
+    ir::RoleRange before = r;
+    before.tasks.clear();
+    for (const std::string& kind : r.tasks) {
+      if (!sound) break;
+      sound = check_task(c, before, kind, loc);
+      before.tasks.push_back(kind);
     }
-    if (!last_else)
-      report_.error(loc_,
-                    "'when' must end in a variant 'else', for launches in which no condition "
-                    "holds");
+    good = good && sound;
   }
+  if (good) check_ranges(c, ranges, otherwise);
+}
 
- private:
-  void condition(const Variables& variables, const ir::Expr& e, ir::Loc loc) {
-    const std::string what = "the condition of a variant";
-    for (const std::string& name : e.vars()) {
-      const auto found = variables.find(name);
-      if (found != variables.end() && allowed(ExprUse::Condition, found->second.kind)) continue;
-      report_.error(loc, found == variables.end()
-                             ? fmt::format("unknown name '{}' in {}{}", name, what,
-                                           near_variable(variables, ExprUse::Condition, name))
-                             : why_not(ExprUse::Condition, name, found->second.kind, what));
-      return;
-    }
-    if (const std::string why = why_no_value(variables, e, nullptr); !why.empty())
-      report_.error(loc, why);
-  }
+void check_counts(Check& c, const ir::RoleCounts& counts, ir::Loc loc) {
+  const auto count = [&](const std::string& key, const std::optional<int64_t>& n, int64_t least) {
+    if (n) check_within(c, *n, least, INT32_MAX, loc, "'" + key + "'");
+  };
+  count("compute", counts.compute, 1);
+  count("comm", counts.comm, 0);
+  count(kSchedulerRole, counts.scheduler, 1);
+  if (counts.scheduler) check_scheduler(c, kSchedulerRole, loc);
+}
 
-  void check(const ir::Roles& roles) {
-    if (const auto* counts = std::get_if<ir::RoleCounts>(&roles)) {
-      count("compute", counts->compute, 1);
-      count("comm", counts->comm, 0);
-      count("scheduler", counts->scheduler, 1);
-      if (counts->scheduler) scheduler(loc_);
-    } else if (const auto* ranges = std::get_if<std::vector<ir::RoleRange>>(&roles)) {
-      if (ranges->empty())
-        report_.error(loc_, "'sm_roles' has no ranges; write 'auto' to leave them to the compiler");
-      bool good = true;
-      for (const ir::RoleRange& r : *ranges) good = range(r) && good;
-      if (!good || ranges->empty()) return;
-      check_disjoint(*ranges, report_);
-    }
-  }
-  void count(const char* key, const std::optional<int64_t>& n, int64_t least) {
-    if (n && (*n < least || *n > INT32_MAX))
-      report_.error(loc_,
-                    fmt::format("'{}' must be {} to {}, found {}", key, least, INT32_MAX, *n));
-  }
-  bool scheduler(ir::Loc loc) {
-    const std::string why = why_no_scheduler(g_, "scheduler");
-    if (!why.empty()) report_.error(loc, why);
-    return why.empty();
-  }
-  bool range(const ir::RoleRange& r) {
-    const ir::Loc loc = r.loc.known() ? r.loc : loc_;
-    const auto wrong = [&](const std::string& message) {
-      report_.error(loc, message);
-      return false;
-    };
-    if (r.begin < 0 || r.end > INT32_MAX)
-      return wrong(fmt::format("the range of SMs [{}, {}) is not within [0, {}]", r.begin, r.end,
-                               INT32_MAX));
-    if (r.begin >= r.end)
-      return wrong(fmt::format("the range of SMs [{}, {}) is empty", r.begin, r.end));
-    if (r.role != "compute" && r.role != "comm" && r.role != "scheduler")
-      return wrong(fmt::format("'role' must be 'compute', 'comm' or 'scheduler', found '{}'{}",
-                               r.role,
-                               ops::did_you_mean(r.role, {"compute", "comm", "scheduler"})));
-    if (r.role == "scheduler" && !scheduler(loc)) return false;
-    for (size_t k = 0; k < r.tasks.size(); ++k) {
-      const ops::OpDef* def = ops::find_op(r.tasks[k]);
-      if (!def || (def->internal && !internal_ops_))
-        return wrong(
-            fmt::format("unknown kind of op '{}'{}", r.tasks[k], ops::near_op(r.tasks[k])));
-      if (const std::string why = why_not_in(r.role, r.tasks[k]); !why.empty()) return wrong(why);
-      const auto begin = r.tasks.begin(), end = begin + static_cast<std::ptrdiff_t>(k);
-      if (std::find(begin, end, r.tasks[k]) != end)
-        return wrong(fmt::format("'{}' is in 'tasks' twice", r.tasks[k]));
-    }
-    return true;
-  }
-
-  const ir::Graph& g_;
-  bool internal_ops_;
-  Report& report_;
-  ir::Loc loc_;
-};
+void check_roles(Check& c, const ir::Roles& roles, ir::Loc loc) {
+  if (const auto* counts = std::get_if<ir::RoleCounts>(&roles)) check_counts(c, *counts, loc);
+  if (const auto* ranges = std::get_if<std::vector<ir::RoleRange>>(&roles))
+    check_role_ranges(c, *ranges, loc);
+}
 
 }  // namespace
 
-void check_roles(const ir::Graph& graph, bool internal_ops, Report& report) {
-  RolesCheck(graph, internal_ops, report).run();
+void check_roles(Check& c) {
+  const ir::Loc loc = loc_of_roles(c.graph);
+  const auto& value = c.graph.sm_roles.value;
+  if (const auto* roles = std::get_if<ir::Roles>(&value)) return check_roles(c, *roles, loc);
+  const auto& variants = std::get<std::vector<ir::RoleVariant>>(value);
+  for (const ir::RoleVariant& v : variants) {
+    if (v.condition) check_expr(c, *v.condition, {v.loc, kCondition, ExprUse::Condition});
+    check_roles(c, v.roles, loc);
+  }
+  check_variants(c, variants, loc);
 }
 
-void check_disjoint(const std::vector<ir::RoleRange>& ranges, Report& report) {
+const std::vector<std::string>& role_words() {
+  static const std::vector<std::string> words = {"compute", "comm", kSchedulerRole};
+  return words;
+}
+
+bool check_scheduler(Check& c, const std::string& key, ir::Loc loc) {
+  if (c.graph.schedule == ir::Schedule::Dynamic) return true;
+  c.error(loc, fmt::format("'{}' has nothing to do under the schedule 'static'; set 'schedule' to "
+                           "'dynamic', or leave '{}' out",
+                           key, key));
+  return false;
+}
+
+bool check_sms(Check& c, const ir::RoleRange& range, ir::Loc loc, ir::Loc first, ir::Loc end) {
+  bool good = check_within(c, range.begin, 0, INT32_MAX, first, kFirstSm);
+  good = check_within(c, range.end, 0, INT32_MAX, end, kEndOfSms) && good;
+  if (!good || range.begin < range.end) return good;
+  c.error(loc, fmt::format("the range of SMs [{}, {}) is empty", range.begin, range.end));
+  return false;
+}
+
+bool check_task(Check& c, const ir::RoleRange& range, const std::string& kind, ir::Loc loc,
+                const Report::Hint& hint) {
+  const ops::OpDef* def = ops::find_op(kind);
+  if (!def || (def->internal && !c.options.internal_ops)) {
+    c.error(loc, fmt::format("unknown kind of op {}", quoted(kind)), [&] {
+      std::string text = ops::hint_for_op(kind);
+      if (text.empty()) text = suggest(c, kind, ops::op_kinds());
+      return text.empty() && hint ? hint() : text;
+    });
+    return false;
+  }
+  std::string why = why_not_in(range.role, kind);
+  if (why.empty() && std::find(range.tasks.begin(), range.tasks.end(), kind) != range.tasks.end())
+    why = fmt::format("'{}' is in 'tasks' twice", kind);
+  if (!why.empty()) c.error(loc, why);
+  return why.empty();
+}
+
+bool check_ranges(Check& c, const std::vector<ir::RoleRange>& ranges, ir::Loc loc) {
+  if (ranges.empty())
+    c.error(loc, "'sm_roles' has no ranges; write 'auto' to leave them to the compiler");
+  bool good = !ranges.empty();
   for (size_t i = 0; i < ranges.size(); ++i)
     for (size_t k = 0; k < i; ++k) {
       if (ranges[i].begin >= ranges[k].end || ranges[k].begin >= ranges[i].end) continue;
-      if (report.error(ranges[i].loc,
-                       fmt::format("SMs [{}, {}) overlap SMs [{}, {})", ranges[i].begin,
-                                   ranges[i].end, ranges[k].begin, ranges[k].end)))
-        report.note(ranges[k].loc, "which are given here");
+      good = false;
+      if (c.error(ranges[i].loc, fmt::format("SMs [{}, {}) overlap SMs [{}, {})", ranges[i].begin,
+                                             ranges[i].end, ranges[k].begin, ranges[k].end)))
+        c.note(ranges[k].loc, "which are given here");
       break;
     }
+  return good;
+}
+
+bool check_variants(Check& c, const std::vector<ir::RoleVariant>& variants, ir::Loc loc) {
+  const ir::RoleVariant* last_else = nullptr;
+  bool good = true;
+  for (const ir::RoleVariant& v : variants) {
+    if (last_else) {
+      good = false;
+      if (c.error(v.loc, "a variant after 'else' is never chosen"))
+        c.note(last_else->loc, "'else' is here");
+    }
+    if (!v.condition) last_else = &v;
+  }
+  if (last_else) return good;
+  c.error(loc, "'when' must end in a variant 'else', for launches in which no condition holds");
+  return false;
 }
 
 void check_homes(const ir::Graph& graph, Report& report) {
@@ -196,19 +197,11 @@ std::string role_of(const std::string& kind) {
 }
 
 std::string why_not_in(const std::string& role, const std::string& kind) {
-  if (role == "scheduler") return "a range of the role 'scheduler' runs no ops of the graph";
+  if (role == kSchedulerRole) return "a range of the role 'scheduler' runs no ops of the graph";
   const bool collective = ops::find_op(kind)->collective;
   if (collective == (role == "comm")) return "";
   return fmt::format("'{}' runs on '{}' SMs, but this range is '{}'", kind,
                      collective ? "comm" : "compute", role);
-}
-
-std::string why_no_scheduler(const ir::Graph& graph, const std::string& key) {
-  if (graph.schedule == ir::Schedule::Dynamic) return "";
-  return fmt::format(
-      "'{}' has nothing to do under the schedule 'static'; set 'schedule' to "
-      "'dynamic', or leave '{}' out",
-      key, key);
 }
 
 }  // namespace maco::graph

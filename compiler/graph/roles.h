@@ -1,4 +1,4 @@
-// Checks of a graph's `sm_roles`.
+// Whether the ranges of `sm_roles` take every op.
 #pragma once
 
 #include <string>
@@ -9,16 +9,12 @@
 
 namespace maco::graph {
 
-/// Checks what `sm_roles` says by itself: counts, ranges, variants.
-void check_roles(const ir::Graph& graph, bool internal_ops, Report& report);
-/// Whether its ranges take every op, in all variants. check_roles must have passed, and shapes must
-/// be inferred.
+/// Whether its ranges take every op, in all variants. check_roles (check_parts.h) must have passed,
+/// and shapes must be inferred.
 void check_homes(const ir::Graph& graph, Report& report);
 
-// The parts of these checks, for callers who know better places.
+// The parts of this check, for callers who know better places.
 
-/// Reports ranges that share SMs.
-void check_disjoint(const std::vector<ir::RoleRange>& ranges, Report& report);
 /// Reports kinds of ops in the graph that no range takes. `loc`: the place of the ranges.
 /// `inferred`: whether the shapes of all tensors are known; if not, conditions on shapes are taken
 /// to hold.
@@ -32,8 +28,5 @@ std::vector<ir::OpId> homeless(const ir::Graph& graph, const std::vector<ir::Rol
 std::string role_of(const std::string& kind);
 /// Why a range of this role can't run ops of `kind`, or "". `kind` must be an op's.
 std::string why_not_in(const std::string& role, const std::string& kind);
-/// Why there can't be SMs of the role 'scheduler' (by `key`), or "": they are for the dynamic
-/// schedule.
-std::string why_no_scheduler(const ir::Graph& graph, const std::string& key);
 
 }  // namespace maco::graph

@@ -1,8 +1,8 @@
-// attention_step: attention of a few new rows over a cache and over themselves. The pass
-// fuse-attention makes it of an attention, the kv_appends before it, and the ops that prepare their
-// operands: slices, norms of each head, rope. It also returns the new rows of keys and values, for
-// kv_appends behind it. Where the caches have the new rows already (`stored`), k and v are the
-// caches.
+// attention_step: attention of a few new rows over a cache and over themselves. The rule
+// `attention` of `fuse` makes it of an attention, the kv_appends before it, and the ops that
+// prepare their operands: slices, norms of each head, rope. It also returns the new rows of keys
+// and values, for kv_appends behind it. Where the caches have the new rows already (`stored`), k
+// and v are the caches.
 //
 // A task has some rows and some of the heads that share keys, over one of the splits of the cache.
 // If there are several splits, tasks of a second kind merge their results.

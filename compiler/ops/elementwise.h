@@ -1,4 +1,4 @@
-// What the fuse pass and other ops (a matmul's epilogue) need to know of elementwise ops.
+// What the pass fuse and other ops (a matmul's epilogue) need to know of elementwise ops.
 #pragma once
 
 #include <map>

@@ -15,7 +15,7 @@
 #include "compiler/ops/elementwise.h"
 #include "compiler/ops/elementwise_rules.h"
 #include "compiler/ops/families.h"
-#include "compiler/ops/matmul_forms.h"
+#include "compiler/ops/matmul_stage.h"
 #include "compiler/ops/matmul_tiles.h"
 #include "compiler/ops/tile_shape.h"
 #include "ir/body.h"
@@ -56,17 +56,9 @@ MatmulShape shape_of(const TileContext& c) {
   s.y = matmul_sum_dtype(c.op(), c.out(0).dtype);
   s.all_there = has_all_rows(c.graph()[c.op().in[0]]);
   s.transpose_b = c.flag("transpose_b", false);
-  s.paired = c.flag("paired", false);
-  if (c.op().attrs.count("turned") > 0) s.head_dim = c.integer("head_dim", 0);
-  s.appended = c.op().attrs.count("append_at") > 0;
+  shape_of_stages(c.graph(), c.op(), s);
   s.sent = pushed_to(c.graph(), c.id()).has_value();
   return s;
-}
-
-MatmulMethod method_of(const std::string& word) {
-  for (size_t i = 0; i < functions::kMatmulMethods; ++i)
-    if (name(static_cast<MatmulMethod>(i)) == word) return static_cast<MatmulMethod>(i);
-  MACO_CHECK(false, word);
 }
 
 MatmulTiles tiles_in(const Cut& cut) {
@@ -75,9 +67,25 @@ MatmulTiles tiles_in(const Cut& cut) {
 
 }  // namespace
 
+ir::Region rows_of(const Mat& m, const ir::Block& block, int64_t r0, int64_t r1, int64_t c0,
+                   int64_t c1) {
+  ir::Region region = box(m, r0, r1, c0, c1);
+  region.block = block;
+  return region;
+}
+
+std::string refuse_part_of_sums(const TileContext& c, const Cut& cut, std::string_view does) {
+  if (functions::only_tensor_cores(functions::matmul_method(cut.method)) &&
+      matmul_parts(c.in(0).cols, tiles_in(cut)) == 1)
+    return "";
+  return fmt::format("a product that {} takes method 'mma' or 'wgmma', and all of K in a tile",
+                     does);
+}
+
 bool is_halved(const TileContext& c, const Cut& cut) {
   const int64_t K = c.in(0).cols;
-  return cut.tile.size() > 2 && may_halve(method_of(cut.method), K, tiles_in(cut), c.machine()) &&
+  return cut.tile.size() > 2 &&
+         may_halve(functions::matmul_method(cut.method), K, tiles_in(cut), c.machine()) &&
          c.may_mate("matmul");
 }
 
@@ -86,7 +94,7 @@ namespace {
 Cut choose(const TileContext& c) {
   const MatmulShape s = shape_of(c);
   const std::string given = cut_of(c.op()).method;
-  const MatmulMethod method = !given.empty() ? method_of(given)
+  const MatmulMethod method = !given.empty() ? functions::matmul_method(given)
                               : sends_few_rows_in_tiles(c.graph(), c.op(), c.machine())
                                   ? MatmulMethod::Wgmma
                                   : choose_matmul_method(s, c.machine());
@@ -98,18 +106,10 @@ Cut choose(const TileContext& c) {
   return cut;
 }
 std::string refuse_cut(const TileContext& c, const Cut& cut) {
-  const functions::MatmulForm form = matmul_inputs(c.op()).form;
-  const MatmulMethod method = method_of(cut.method);
-  if ((form.turned || form.appended) &&
-      ((method != MatmulMethod::Mma && method != MatmulMethod::Wgmma) ||
-       matmul_parts(c.in(0).cols, tiles_in(cut)) > 1))
-    return fmt::format("a product that {} takes method 'mma' or 'wgmma', and all of K in a tile",
-                       form.turned ? "turns heads" : "appends to states");
-  if (form.normed && method != MatmulMethod::Dot)
-    return "a product of normed rows takes method 'dot'";
-  if (form.paired && method != MatmulMethod::Dot && method != MatmulMethod::Mma &&
-      method != MatmulMethod::Wgmma)
-    return "a pair of products takes method 'dot', 'mma' or 'wgmma'";
+  const MatmulMethod method = functions::matmul_method(cut.method);
+  for (const StageUse& use : matmul_stages_of(c.op()))
+    if (use.stage->refuse_cut)
+      if (std::string why = use.stage->refuse_cut(c, cut); !why.empty()) return why;
   if (const auto to = pushed_to(c.graph(), c.id())) {
     const ir::Op& collective = c.graph()[*to];
     const bool in_packets =
@@ -121,15 +121,12 @@ std::string refuse_cut(const TileContext& c, const Cut& cut) {
       return "a product that sends its tiles takes method 'mma' or 'wgmma', and all of K in a "
              "tile or halves that mates have, or for a one-shot allreduce of floats method 'dot'";
   }
-  if (form.normed && c.in(0).max_rows > functions::kMostNormedRows)
-    return fmt::format("a product norms up to {} rows, not {}", functions::kMostNormedRows,
-                       c.in(0).max_rows);
   return refuse_matmul(shape_of(c), method, tiles_in(cut), c.machine());
 }
 
 std::string slow(const TileContext& c, const Cut& cut) {
   const MatmulShape s = shape_of(c);
-  const MatmulMethod method = functions::for_many_rows(method_of(cut.method));
+  const MatmulMethod method = functions::for_many_rows(functions::matmul_method(cut.method));
   constexpr int64_t kMuch = 256 * 256 * 256;  // multiplications
   if (method == MatmulMethod::Dot || s.max_rows * s.N * s.K < kMuch ||
       !c.machine().has_mma(ir::DType::BF16))
@@ -171,7 +168,7 @@ ir::BodyParam whole_epilogue(TileContext& c, const MatmulInputs& inputs,
                              const std::optional<Body>& own, DType acc) {
   const DType result = c.out(0).dtype;
   ir::BodyParam whole{{}, {{Spread::Accumulator, acc}}};
-  const int sums = inputs.form.paired ? 2 : 1;
+  const int sums = inputs.sums;
   if (sums > 1) whole.operands.push_back(whole.operands[0]);
   BodyArg sum = BodyArg::operand(0);
   const auto step = [&](std::string function, std::vector<BodyArg> args) {
@@ -277,16 +274,6 @@ void merge_parts(TileContext& c, const ir::BodyParam& epilogue, const std::vecto
   tile_body(c, body, in, y, merge_block(c, y));
 }
 
-// What a tile appends to a cache: rows [r0, r1) of the matmul go to the cache from row `at` on.
-ir::Access append_access(const Mat& cache, const ir::ValueRef& at, int64_t r0, int64_t r1,
-                         int64_t c0, int64_t c1) {
-  const int64_t* known = std::get_if<int64_t>(&at.v);
-  const int64_t shift = known ? *known : 0;
-  ir::Region region = box(cache, r0 + shift, r1 + shift, c0, c1);
-  if (!known) region.from = std::get<uint32_t>(at.v);
-  return may_write(region);
-}
-
 // How a matmul is cut into tasks.
 struct Tiling {
   Mat a, b, y;
@@ -335,7 +322,7 @@ Tiling tiling_of(TileContext& c) {
 
   const bool transpose = c.flag("transpose_b", false);
   functions::MatmulLoads& loads = t.loads;
-  loads = {.method = method_of(t.cut.method),
+  loads = {.method = functions::matmul_method(t.cut.method),
            .N = t.y.cols,
            .K = t.a.cols,
            .BM = t.tiles.BM,
@@ -349,7 +336,7 @@ Tiling tiling_of(TileContext& c) {
            .b_bytes = ir::size_of(t.b.dtype),
            .few_rows =
                functions::matmul_few_rows(t.a.dtype, t.b.dtype, t.a.cols, transpose, c.machine()),
-           .paired = t.inputs.form.paired};
+           .paired = t.inputs.sums > 1};
   const ir::Interval rows = c.range(t.plan);
   loads.lone = !t.a.dynamic() && t.a.max_rows == 1 && rows.lo == 1 && rows.hi == 1;
   loads.in_line = functions::matmul_better_in_line(loads, c.machine());
@@ -401,40 +388,27 @@ void add_push_params(const TileContext& c, const Tiling& t, const functions::Exc
       {"behind", !exchange.packets && !t.halved && t.count() > kFewEach * int64_t{compute_sms(c)}});
 }
 
-// Rows of `m`, counted from those of a block of all rows.
-ir::Region rows_of(const Mat& m, const ir::Block& block, int64_t r0, int64_t r1, int64_t c0,
-                   int64_t c1) {
-  ir::Region region = box(m, r0, r1, c0, c1);
-  region.block = block;
-  return region;
-}
-
-// What the tile at row r of `block` and column n reads, if a task finishes its columns [n0, n1).
-// Parts take blocks of K in turn.
-std::vector<ir::Access> reads_of(const TileContext& c, const Tiling& t, const ir::Block& block,
-                                 int64_t r, int64_t n, int64_t n0, int64_t n1) {
-  const int64_t bm = t.tiles.BM, bn = t.tiles.BN;
+// What a task reads. Parts take blocks of K in turn.
+std::vector<ir::Access> reads_of(const TileContext& c, const Tiling& t, const MatmulPart& part) {
   std::vector<ir::Access> accesses = {
-      read(rows_of(t.a, block, r, r + bm, 0, t.a.cols)),
-      read(t.loads.transpose_b ? box(t.b, n, n + bn, 0, t.b.cols)
-                               : box(t.b, 0, t.b.max_rows, n, n + bn))};
+      read(rows_of(t.a, part.block, part.r0, part.r1, 0, t.a.cols)),
+      read(t.loads.transpose_b ? box(t.b, part.n0, part.n1, 0, t.b.cols)
+                               : box(t.b, 0, t.b.max_rows, part.n0, part.n1))};
   const MatmulInputs& inputs = t.inputs;
-  for (int i = 2; i < t.own; ++i) {
+  for (const StageUse& use : inputs.stages)
+    for (int k = 0; k < use.stage->inputs; ++k)
+      accesses.push_back(use.stage->reads(c, part, use.first, k));
+  for (int i = inputs.bias_at; i < t.own; ++i) {
     const Mat m = c.in(i);
-    if (i < inputs.bias_at) {
-      accesses.push_back(read(inputs.form.turned && i == inputs.sines ? box(m, r, r + bm, 0, m.cols)
-                              : inputs.form.normed && i == inputs.norm
-                                  ? whole(m)
-                                  : box(m, n, n + bn, 0, m.cols)));
-      continue;
-    }
     if (i < inputs.epilogue_first) {
-      accesses.push_back(read(box(m, 0, 1, n0, n1)));
+      accesses.push_back(read(box(m, 0, 1, part.own0, part.own1)));
       continue;
     }
     switch (*spread_of(c.shape(c.op().out[0]), c.shape(c.op().in[static_cast<size_t>(i)]))) {
-      case Spread::Full: accesses.push_back(read(rows_of(m, block, r, r + bm, n0, n1))); break;
-      case Spread::Column: accesses.push_back(read(box(m, 0, 1, n0, n1))); break;
+      case Spread::Full:
+        accesses.push_back(read(rows_of(m, part.block, part.r0, part.r1, part.own0, part.own1)));
+        break;
+      case Spread::Column: accesses.push_back(read(box(m, 0, 1, part.own0, part.own1))); break;
       default: accesses.push_back(read(whole(m)));
     }
   }
@@ -448,11 +422,11 @@ std::string refuse_blocks(const TileContext& c, const Cut& cut) {
   constexpr double kLeast = 1.5;
   const MatmulTiles tiles = tiles_in(cut);
   const Mat a = c.in(0), y = c.out(0);
-  const functions::MatmulForm form = matmul_inputs(c.op()).form;
-  if (!functions::on_tensor_cores(method_of(cut.method)))
+  if (!functions::on_tensor_cores(functions::matmul_method(cut.method)))
     return fmt::format("the product takes method '{}'", cut.method);
-  if (form.normed || form.turned || form.appended)
-    return "the product norms, turns or appends rows besides";
+  for (const StageUse& use : matmul_stages_of(c.op()))
+    if (!use.stage->in_blocks)
+      return fmt::format("the product has stage '{}' besides", use.stage->name);
   if (matmul_parts(a.cols, tiles) > 1) return "tasks of the product have a part of K each";
   if (a.dynamic()) return "dims decide the product's rows";
   if (a.max_rows % (c.world() * tiles.BM) != 0)
@@ -466,7 +440,7 @@ std::string refuse_blocks(const TileContext& c, const Cut& cut) {
 void tile(TileContext& c) {
   const Tiling t = tiling_of(c);
   const Mat &a = t.a, &y = t.y;
-  const int64_t bm = t.tiles.BM, bn = t.tiles.BN, N = y.cols;
+  const int64_t bm = t.tiles.BM, bn = t.tiles.BN;
   const MatmulInputs& inputs = t.inputs;
   // Where tiles also go, if the matmul pushes a collective's operand.
   const auto collective = pushed_to(c.graph(), c.id());
@@ -487,73 +461,59 @@ void tile(TileContext& c) {
     TileContext beside = c.beside(*collective);
     push = begin_push(beside);
   }
-  functions::MatmulForm form = inputs.form;
-  form.pushed = push.has_value();
-  form.halved = t.halved;
-  form.gathered = gathered;
-  const std::vector<MatmulAppended> appended = matmul_appended(c.graph(), c.op());
-  std::optional<ir::ValueRef> append_at;
-  if (form.appended)
-    append_at = std::get<ir::ValueRef>(
-        c.value("append_at", c.expr("append_at").value_or(ir::Expr(0))).value);
+  std::vector<std::string> stages;
+  std::vector<ir::BufferId> results;  // behind the sums
+  std::vector<ir::Param> more;        // parameters of stages
+  for (const StageUse& use : inputs.stages) {
+    stages.push_back(use.stage->name);
+    if (use.stage->params)
+      for (ir::Param& p : use.stage->params(c, use.first)) more.push_back(std::move(p));
+    if (use.stage->results)
+      for (ir::BufferId b : use.stage->results(c)) results.push_back(b);
+  }
+  if (push) {
+    stages.emplace_back("send");
+    results.push_back(push->slots);
+    add_push_params(c, t, push->exchange, more);
+  }
+  if (gathered) {
+    stages.emplace_back("gather");
+    more.push_back({"ranks", c.world()});
+    more.push_back({"T", t.count() / c.world()});
+  }
+  if (t.halved) stages.emplace_back("halve");
   std::vector<ir::CallId> calls;
   for (const Mat& sum : sums) {
     std::vector<ir::BufferId> operands;
     for (int i = 0; i < t.own; ++i) operands.push_back(c.in(i).buffer);
-    operands.insert(operands.begin() + inputs.bias_at, sum.buffer);
-    if (push) operands.insert(operands.begin() + inputs.bias_at + 1, push->slots);
-    if (form.appended)
-      for (const MatmulAppended* of : {&appended.back(), &appended.front()})
-        operands.insert(operands.begin() + inputs.bias_at + 1, c.out(of->out).buffer);
+    const auto at = operands.insert(operands.begin() + inputs.bias_at, sum.buffer);
+    operands.insert(at + 1, results.begin(), results.end());
     std::vector<ir::Param> params = params_of(c, t, sum.dtype);
-    if (inputs.form.normed) {
-      params.push_back({"G", c.in(inputs.norm).dtype});
-      params.push_back({"eps", c.number("norm_eps", 0)});
-    }
-    if (form.turned) {
-      const int64_t d = c.integer("head_dim", 0), first = c.integer("first_turned", 0);
-      for (ir::Param p :
-           std::initializer_list<ir::Param>{{"D", d},
-                                            {"turned_begin", first},
-                                            {"turned_end", first + c.integer("turned", 0)},
-                                            {"interleaved", c.flag("interleaved", false)}})
-        params.push_back(std::move(p));
-    }
-    if (form.appended) {
-      params.push_back({"append_at", *append_at});
-      params.push_back({"append_begin", appended.front().begin});
-      params.push_back({"append_next", appended.front().end});
-    }
-    if (push) add_push_params(c, t, push->exchange, params);
-    if (gathered) {
-      params.push_back({"ranks", c.world()});
-      params.push_back({"T", t.count() / c.world()});
-    }
-    calls.push_back(c.call(functions::matmul_function(form), std::move(params), std::move(operands),
-                           loads_of(c, t.loads)));
+    params.insert(params.end(), more.begin(), more.end());
+    calls.push_back(c.call_with("matmul", stages, std::move(params), std::move(operands),
+                                loads_of(c, t.loads)));
     // The tile that is pushed is the one that is stored, the last but one of the task's accesses.
     if (push) {
       const auto sent = static_cast<uint32_t>(t.own);
       c.moves(calls.back(), {{.kind = ir::Transfer::Kind::Copy, .from = {sent + 1}, .to = {sent}}});
     }
   }
+  std::function<std::vector<ir::Access>(const MatmulPart&)> writes;
+  for (const StageUse& use : inputs.stages)
+    if (use.stage->writer) writes = use.stage->writer(c, y);
   const auto product = [&](uint32_t index, int64_t r, int64_t n, int64_t part, ir::Block block) {
-    // The columns that the task finishes.
-    const int64_t n0 = t.halved ? n + part * bn / 2 : n, n1 = t.halved ? n0 + bn / 2 : n + bn;
     if (push) block = functions::push_block_of(c.program()[calls[0]], push->exchange, index);
-    std::vector<ir::Access> accesses = reads_of(c, t, block, r, n, n0, n1);
+    MatmulPart own{block, r, r + bm, n, n + bn, n, n + bn};
+    if (t.halved) own.own0 = n + part * bn / 2, own.own1 = own.own0 + bn / 2;
+    std::vector<ir::Access> accesses = reads_of(c, t, own);
     const auto at = static_cast<size_t>(t.merged() ? part : 0);
     if (push)
       accesses.push_back(
           functions::push_access_of(c.program(), push->slots, push->exchange, index));
-    const int64_t own_columns = form.appended ? appended.front().begin : N;
-    if (n0 < own_columns)
-      accesses.push_back(write(rows_of(sums[at], block, r, r + bm, n0, std::min(n1, own_columns))));
-    for (const MatmulAppended& of : appended)
-      if (const int64_t first = std::max(n, of.begin), last = std::min(n + bn, of.end);
-          first < last)
-        accesses.push_back(append_access(c.out(of.out), *append_at, r, std::min(r + bm, a.max_rows),
-                                         first - of.begin, last - of.begin));
+    if (writes)
+      for (ir::Access& written : writes(own)) accesses.push_back(written);
+    else if (own.own0 < y.cols)
+      accesses.push_back(write(rows_of(sums[at], block, r, r + bm, own.own0, own.own1)));
     const ir::TaskId task = c.task(calls[at], index, std::move(accesses));
     if (push)
       c.signal(task, push->arrived[index % push->arrived.size()],
@@ -586,7 +546,7 @@ void tile(TileContext& c) {
 bool may_add(const TileContext& c, const Cut& cut) {
   constexpr int64_t kMostRanks = 8;  // a thread holds some elements of each rank
   const auto kept = [&](ir::TensorId t) { return c.graph()[t].kind != ir::TensorKind::State; };
-  return refuse_blocks(c, cut).empty() && !matmul_inputs(c.op()).form.paired &&
+  return refuse_blocks(c, cut).empty() && matmul_stages_of(c.op()).empty() &&
          c.world() <= kMostRanks && std::all_of(c.op().in.begin(), c.op().in.end(), kept);
 }
 
@@ -613,8 +573,6 @@ std::string refuse_to_gather(const TileContext& product) {
 void add_up(TileContext& c, const Sums& sums) {
   TileContext product = c.beside(*product_of(c.graph(), c.op()));
   const Tiling t = tiling_of(product);
-  functions::MatmulForm form = t.inputs.form;
-  form.pushed = form.added = true;
   std::vector<ir::BufferId> operands;
   for (int i = 0; i < t.own; ++i) operands.push_back(product.in(i).buffer);
   const Mat x = c.in(0), y = c.out(0);
@@ -623,8 +581,8 @@ void add_up(TileContext& c, const Sums& sums) {
   std::vector<ir::Param> params = params_of(product, t, y.dtype);
   add_push_params(product, t, sums.exchange, params);
   params.push_back({"reduce", ir::Word{std::string(name(sums.exchange.reduce))}});
-  const ir::CallId call = c.call(functions::matmul_function(form), std::move(params),
-                                 std::move(operands), loads_of(product, t.loads));
+  const ir::CallId call = c.call_with("matmul", {"send", "add"}, std::move(params),
+                                      std::move(operands), loads_of(product, t.loads));
   const auto parts = static_cast<uint32_t>(t.own);
   c.moves(call, {{.kind = ir::Transfer::Kind::Reduce,
                   .reduce = sums.exchange.reduce,
@@ -635,7 +593,8 @@ void add_up(TileContext& c, const Sums& sums) {
     const auto tile = static_cast<uint32_t>(t.tile_at(r, n));
     const ir::Block block = functions::push_block_of(c.program()[call], sums.exchange, tile);
     const int64_t bm = t.tiles.BM, bn = t.tiles.BN;
-    std::vector<ir::Access> accesses = reads_of(product, t, block, r, n, n, n + bn);
+    std::vector<ir::Access> accesses =
+        reads_of(product, t, {block, r, r + bm, n, n + bn, n, n + bn});
     accesses.push_back(functions::sum_access_of(c.program(), sums.parts, sums.exchange, tile));
     accesses.push_back(write(rows_of(x, block, r, r + bm, n, n + bn)));
     accesses.push_back(functions::push_access_of(c.program(), sums.to_all, sums.exchange, tile));
@@ -655,16 +614,24 @@ std::vector<OpDef> matmul_ops() {
   d.attrs = {{"transpose_b", AttrType::Bool, false, "false", {}, false},
              {"activation", AttrType::Word, false, "none", {"none", "relu", "silu", "gelu"}, false},
              {"epilogue", AttrType::Word, false, "", {}, true},
-             {"paired", AttrType::Bool, false, "false", {}, true},
-             {"norm_eps", AttrType::Number, false, "", {}, true},
-             {"turned", AttrType::Int, false, "", {}, true},
-             {"first_turned", AttrType::Int, false, "0", {}, true},
-             {"head_dim", AttrType::Int, false, "", {}, true},
-             {"interleaved", AttrType::Bool, false, "false", {}, true},
-             {"append_at", AttrType::RuntimeInt, false, "", {}, true},
-             {"first_appended", AttrType::Int, false, "0", {}, true},
              {"pushed", AttrType::Bool, false, "false", {}, true},
              {"gathered", AttrType::Bool, false, "false", {}, true}};
+  for (const MatmulStage& stage : matmul_stages())
+    d.attrs.insert(d.attrs.end(), stage.attrs.begin(), stage.attrs.end());
+  d.passes_add = [](const ir::Op& op) {
+    OpDef::Added added;
+    for (const StageUse& use : matmul_stages_of(op)) {
+      added.inputs |= use.stage->inputs > 0;
+      added.outputs |= use.stage->more;
+    }
+    return added;
+  };
+  // An epilogue reads each element where it writes it; all tiles read the other operands.
+  d.in_place = [](const ir::Op& op, ir::TensorId out) {
+    if (op.attrs.count("epilogue") == 0) return false;
+    const auto own = op.in.begin() + matmul_inputs(op).epilogue_first;
+    return std::find(op.in.begin(), own, out) == own;
+  };
   d.infer = infer_matmul;
   for (size_t i = 0; i < functions::kMatmulMethods; ++i)
     d.methods.emplace_back(name(static_cast<MatmulMethod>(i)));

@@ -7,6 +7,7 @@
 
 #include "compiler/ops/attrs.h"
 #include "compiler/ops/collectives/push.h"
+#include "compiler/ops/matmul_stage.h"
 #include "compiler/ops/rowwise.h"
 #include "ir/check.h"
 
@@ -42,11 +43,10 @@ double small_boxes(const MatmulShape& s, MatmulMethod method, MatmulTiles t,
                                               .a_bytes = ir::size_of(s.a),
                                               .b_bytes = ir::size_of(s.b),
                                               .few_rows = few_rows(s, machine),
-                                              .paired = s.paired});
+                                              .paired = s.sums > 1});
   if (!box || !machine.has_boxes()) return 1;
   constexpr double kOfEach = 1.0 / 3;
-  const auto bytes =
-      static_cast<double>(box->rows * box->cols * ir::size_of(s.b) * (s.paired ? 2 : 1));
+  const auto bytes = static_cast<double>(box->rows * box->cols * ir::size_of(s.b) * s.sums);
   return 1 + kOfEach * (static_cast<double>(machine.page_bytes) / bytes - 1);
 }
 
@@ -62,7 +62,7 @@ double estimate(const MatmulShape& s, MatmulMethod method, int64_t rows, MatmulT
                                             .a_bytes = ir::size_of(s.a),
                                             .b_bytes = ir::size_of(s.b),
                                             .few_rows = few_rows(s, m),
-                                            .paired = s.paired},
+                                            .paired = s.sums > 1},
                                            m);
   work.bytes *= small_boxes(s, method, t, m);
   return static_cast<double>(ceil_div(tiles, sms)) * cost::microseconds(work, m, sms);
@@ -136,9 +136,13 @@ ir::DType matmul_sum_dtype(const ir::Op& op, ir::DType result) {
   return result;
 }
 
-namespace {
-
-MatmulShape shape_of(const ir::Graph& graph, const ir::Op& op) {
+void shape_of_stages(const ir::Graph& graph, const ir::Op& op, MatmulShape& s) {
+  for (const StageUse& use : matmul_stages_of(op)) {
+    s.whole = true;
+    if (use.stage->shape) use.stage->shape(graph, op, s);
+  }
+}
+MatmulShape matmul_shape(const ir::Graph& graph, const ir::Op& op) {
   const ir::Shape& a = graph[op.in[0]].shape;
   const ir::Shape& b = graph[op.in[1]].shape;
   MatmulShape s;
@@ -154,15 +158,13 @@ MatmulShape shape_of(const ir::Graph& graph, const ir::Op& op) {
   s.min_rows = rows->lo;
   s.max_rows = s.typical_rows = rows->hi;
   s.all_there = has_all_rows(graph[op.in[0]]);
-  if (op.attrs.count("turned") > 0)
-    s.head_dim = attr_expr(graph, op, "head_dim").value_or(ir::Expr(0)).constant().value_or(0);
-  s.appended = op.attrs.count("append_at") > 0;
+  shape_of_stages(graph, op, s);
   return s;
 }
-bool is_plain(const ir::Op& op) {
-  return !attr_flag(op, "paired", false) && !op.attrs.count("norm_eps") &&
-         !op.attrs.count("turned") && !op.attrs.count("append_at");
-}
+
+namespace {
+
+bool is_plain(const ir::Op& op) { return matmul_stages_of(op).empty(); }
 // Why the result of so few rows can't go to all ranks in packets, or "".
 std::string refuse_packets(const ir::Graph& graph, const ir::Op& op, const MatmulShape& s) {
   if (!ir::is_float(graph[op.out[0]].dtype)) return "packets are of floats";
@@ -196,7 +198,7 @@ MatmulMethod method_of(const ir::Graph& graph, const ir::Op& op, const cost::Mac
     if (functions::name(static_cast<MatmulMethod>(i)) == given) return static_cast<MatmulMethod>(i);
   return sends_few_rows_in_tiles(graph, op, machine)
              ? MatmulMethod::Wgmma
-             : choose_matmul_method(shape_of(graph, op), machine);
+             : choose_matmul_method(matmul_shape(graph, op), machine);
 }
 
 }  // namespace
@@ -208,7 +210,7 @@ bool sends_few_rows_in_tiles(const ir::Graph& graph, const ir::Op& op,
     return false;
   const ir::Op* sum = only_reader(graph, op.out[0]);
   if (!sum || !is_sum_of_tiles(*sum) || sum->in[0] != op.out[0]) return false;
-  MatmulShape s = shape_of(graph, op);
+  MatmulShape s = matmul_shape(graph, op);
   if (choose_matmul_method(s, machine) != MatmulMethod::Dot || s.min_rows != s.max_rows)
     return false;
   if (is_one_shot_sum(*sum) && refuse_packets(graph, op, s).empty()) return false;
@@ -226,16 +228,16 @@ bool is_by_many_rows(const ir::Graph& graph, const ir::Op& op, const cost::Machi
 
 bool wants_all_rows(const ir::Graph& graph, const ir::Op& op, const cost::Machine& machine) {
   if (has_all_rows(graph[op.in[0]])) return false;
-  MatmulShape s = shape_of(graph, op);
+  MatmulShape s = matmul_shape(graph, op);
   s.all_there = true;
   return choose_matmul_method(s, machine) == MatmulMethod::Wgmma;
 }
 
 bool may_be_paired(const ir::Graph& graph, const ir::Op& op, const cost::Machine& machine) {
   if (is_of_few_rows(graph, op, machine)) return true;
-  const MatmulShape one = shape_of(graph, op);
+  const MatmulShape one = matmul_shape(graph, op);
   MatmulShape both = one;
-  both.paired = true;
+  both.sums = 2;
   const MatmulMethod method = choose_matmul_method(both, machine);
   constexpr int64_t kLeastRows = 128;  // of many rows; fewer haven't been measured
   const bool fixed = one.min_rows == one.max_rows;
@@ -255,7 +257,7 @@ bool may_be_paired(const ir::Graph& graph, const ir::Op& op, const cost::Machine
 std::string refuse_to_send(const ir::Graph& graph, const ir::Op& op, const cost::Machine& machine,
                            bool may_send_packets, bool may_mate) {
   if (!is_plain(op)) return "the product is paired or normed, turns heads or appends to states";
-  MatmulShape s = shape_of(graph, op);
+  MatmulShape s = matmul_shape(graph, op);
   s.sent = true;
   const MatmulMethod method = method_of(graph, op, machine);
   if (method == MatmulMethod::Dot && may_send_packets) return refuse_packets(graph, op, s);
@@ -287,19 +289,19 @@ std::string refuse_tensor_tile(const MatmulShape& s, MatmulMethod method, Matmul
     return fmt::format("target '{}' has no method '{}' for {}", machine.target, word,
                        ir::name(s.a));
   const bool bulk = method == MatmulMethod::Wgmma;
-  const int64_t sums = s.paired ? 2 : 1;
+  const int64_t sums = s.sums;
   // Each warp has whole heads. Warps share a tile's columns two by two, except in the largest tiles
   // of wgmma.
-  if (s.head_dim > 0 && (t.BM < 64 || t.BN % (s.head_dim * (bulk && t.BM == 128 ? 1 : 2)) != 0 ||
-                         s.head_dim % 16 != 0))
+  if (s.heads > 0 &&
+      (t.BM < 64 || t.BN % (s.heads * (bulk && t.BM == 128 ? 1 : 2)) != 0 || s.heads % 16 != 0))
     return fmt::format(
         "a tile of method '{}' that turns heads of {} has 64 or 128 rows and whole heads, not {} x "
         "{}",
-        word, s.head_dim, t.BM, t.BN);
-  if (s.appended && t.BM < 64)
+        word, s.heads, t.BM, t.BN);
+  if (s.tall && t.BM < 64)
     return fmt::format("a tile of method '{}' that appends to caches has 64 or 128 rows, not {}",
                        word, t.BM);
-  if (s.paired && (t.BM < 64 || t.BN > 128))
+  if (s.sums > 1 && (t.BM < 64 || t.BN > 128))
     return fmt::format(
         "a tile of a pair of products has 64 or 128 rows and 64 or 128 columns by method '{}', not "
         "{} and {}",
@@ -353,8 +355,11 @@ std::string refuse_depth(const MatmulShape& s, MatmulMethod method, int64_t dept
   if (method != MatmulMethod::Mma && method != MatmulMethod::Wgmma)
     return fmt::format("a tile of method '{}' has all of K, {} elements, not {}",
                        functions::name(method), s.K, depth);
-  if (s.paired)
+  if (s.sums > 1)
     return fmt::format("a tile of a pair of products has all of K, {} elements, not {}", s.K,
+                       depth);
+  if (s.whole)
+    return fmt::format("a tile of a product with stages has all of K, {} elements, not {}", s.K,
                        depth);
   if (s.min_rows != s.max_rows)
     return fmt::format("tiles share K where no dim decides the rows, not of {} to {} rows",
@@ -458,7 +463,7 @@ double parts_estimate(const MatmulShape& s, MatmulMethod method, const MatmulTil
 int64_t choose_depth(const MatmulShape& s, MatmulMethod method, const cost::Machine& machine) {
   constexpr double kGain = 1.03;  // at least: the model isn't more accurate
   const int64_t rows = s.plan_rows.hi;
-  if (s.paired || s.head_dim > 0 || s.appended || s.plan_rows.lo != rows ||
+  if (s.sums > 1 || s.heads > 0 || s.tall || s.whole || s.plan_rows.lo != rows ||
       s.min_rows != s.max_rows)
     return 0;
   MatmulShape whole = s;
@@ -487,12 +492,8 @@ int64_t choose_depth(const MatmulShape& s, MatmulMethod method, const cost::Mach
   return depth;
 }
 
-// How refuse_to_finish describes tiles: the missing ones, and those that suit the matmul alone.
-struct TileWords {
-  std::string none, others;
-};
-// Why a matmul can't also do the work of the op behind it, or "". `plain` is the matmul alone,
-// whose whole result is then handed to that op; `both` does its work, too.
+}  // namespace
+
 std::string refuse_to_finish(const MatmulShape& plain, const MatmulShape& both,
                              const TileWords& tiles_of, const cost::Machine& machine) {
   const MatmulMethod method = choose_matmul_method(both, machine);
@@ -513,28 +514,6 @@ std::string refuse_to_finish(const MatmulShape& plain, const MatmulShape& both,
   if (estimate(both, method, rows, *tiles, machine, machine.sms) > apart)
     return fmt::format("its product is quicker in tiles {}", tiles_of.others);
   return "";
-}
-
-}  // namespace
-
-std::string refuse_to_turn(const ir::Graph& graph, const ir::Op& op, int64_t head_dim,
-                           const cost::Machine& machine) {
-  MatmulShape turned = shape_of(graph, op);
-  turned.head_dim = head_dim;
-  return refuse_to_finish(
-      shape_of(graph, op), turned,
-      {.none = fmt::format("whole heads of {}", head_dim), .others = "that don't have whole heads"},
-      machine);
-}
-
-std::string refuse_to_append(const ir::Graph& graph, const ir::Op& op,
-                             const cost::Machine& machine) {
-  MatmulShape appended = shape_of(graph, op);
-  appended.appended = true;
-  return refuse_to_finish(
-      shape_of(graph, op), appended,
-      {.none = "64 rows or more", .others = "of fewer rows, or of a part of what it sums"},
-      machine);
 }
 
 std::optional<MatmulTiles> choose_matmul_tiles(const MatmulShape& s, MatmulMethod method,

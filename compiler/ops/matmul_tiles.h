@@ -20,9 +20,11 @@ struct MatmulShape {
   ir::DType a = ir::DType::BF16, b = ir::DType::BF16;
   ir::DType y = ir::DType::BF16;  // the type to which sums are rounded first (matmul_sum_dtype)
   bool transpose_b = false;
-  bool paired = false;
-  int64_t head_dim = 0;   // of heads of the result that are rotated; 0: none
-  bool appended = false;  // some of its last columns are rows of caches, too
+  // What stages ask of tiles (matmul_stage.h):
+  int64_t sums = 1;       // of each element of the result
+  int64_t heads = 0;      // columns of a head that no warp may divide; 0: there are none
+  bool tall = false;      // at least 64 rows, with all of K
+  bool whole = false;     // all of K
   bool sent = false;      // its tiles, or mates' halves of them, go to peers
   bool all_there = true;  // has_all_rows: boxes may bring rows that a launch doesn't have
 };
@@ -73,6 +75,18 @@ std::string refuse_to_send(const ir::Graph& graph, const ir::Op& op, const cost:
 /// no unless the allreduce names an algorithm.
 bool sends_few_rows_in_tiles(const ir::Graph& graph, const ir::Op& op,
                              const cost::Machine& machine);
+/// Adds what the stages of `op` ask of tiles.
+void shape_of_stages(const ir::Graph& graph, const ir::Op& op, MatmulShape& shape);
+/// What `op`, a matmul whose types are known, asks of tiles.
+MatmulShape matmul_shape(const ir::Graph& graph, const ir::Op& op);
+/// How refuse_to_finish describes tiles: the missing ones, and those that suit the matmul alone.
+struct TileWords {
+  std::string none, others;
+};
+/// Why a matmul can't also do the work of the op behind it, or "". `plain` is the matmul alone,
+/// whose whole result is then handed to that op; `both` does its work, too.
+std::string refuse_to_finish(const MatmulShape& plain, const MatmulShape& both,
+                             const TileWords& tiles_of, const cost::Machine& machine);
 /// The method of a matmul of this shape on `machine`.
 functions::MatmulMethod choose_matmul_method(const MatmulShape& shape,
                                              const cost::Machine& machine);

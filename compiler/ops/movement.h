@@ -25,7 +25,7 @@ OpDef pad_op();
 std::optional<int> axis_of(InferContext& context, int rank);
 
 /// The columns of an operand's rows that an op takes in place of all, as if a slice stood before
-/// it. fuse-slices and fuse-ropes write them as `first_column` and `columns`.
+/// it. Rules of `fuse` write them as `first_column` and `columns`.
 struct Columns {
   int64_t first = 0, count = 0;
 };

@@ -108,6 +108,11 @@ struct OpDef {
   /// May it write the state `out` although it reads it? A tile must not read what another tile of
   /// it has written. Null: it may not, but where it is elementwise or by its epilogue.
   bool (*in_place)(const ir::Op&, ir::TensorId out) = nullptr;
+  /// What passes have added to the op besides what users may give. Null: nothing.
+  struct Added {
+    bool inputs = false, outputs = false;
+  };
+  Added (*passes_add)(const ir::Op&) = nullptr;
   /// What to warn of whoever wrote it, or "". Null: nothing.
   std::string (*warning)(const ir::Graph&, const ir::Op&) = nullptr;
 };
@@ -133,6 +138,9 @@ std::vector<std::string> words_of(const OpDef& op, const AttrSpec& attr,
 /// (reference::register_op). Returns "", or why the op can't be registered: its kind is taken, or a
 /// rule is missing.
 [[nodiscard]] std::string register_op(OpDef def);
+
+/// Gives an op further attributes. To be called before the first graph is read.
+void add_attrs(std::string_view kind, const std::vector<AttrSpec>& attrs);
 
 /// A tensor's type.
 struct Type {

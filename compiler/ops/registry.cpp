@@ -39,10 +39,15 @@ ir::Registry<OpDef>& table() {
 std::vector<OpDef> all_ops() { return table().all(); }
 const OpDef* find_op(std::string_view kind) { return table().find(kind); }
 int most_inputs(const OpDef& def, const ir::Op& op) {
-  return op.attrs.count("epilogue") + op.attrs.count("norm_eps") > 0 ? -1 : def.max_in;
+  const bool more = op.attrs.count("epilogue") > 0 || (def.passes_add && def.passes_add(op).inputs);
+  return more ? -1 : def.max_in;
 }
 int most_outputs(const OpDef& def, const ir::Op& op) {
-  return op.attrs.count("append_at") > 0 ? -1 : def.max_out;
+  return def.passes_add && def.passes_add(op).outputs ? -1 : def.max_out;
+}
+void add_attrs(std::string_view kind, const std::vector<AttrSpec>& attrs) {
+  table().change(
+      kind, [&](OpDef& def) { def.attrs.insert(def.attrs.end(), attrs.begin(), attrs.end()); });
 }
 
 std::vector<std::string> words_of(const OpDef& op, const AttrSpec& attr,

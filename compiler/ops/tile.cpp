@@ -220,12 +220,14 @@ ir::Param TileContext::value(std::string name, const Expr& e) {
   return {std::move(name), ir::ValueRef{static_cast<uint32_t>(program_.values.size() - 1)}};
 }
 
-ir::CallId TileContext::call(std::string function, std::vector<ir::Param> params,
-                             std::vector<ir::BufferId> operands, std::vector<ir::Load> loads) {
+ir::CallId TileContext::call_with(std::string function, std::vector<std::string> stages,
+                                  std::vector<ir::Param> params, std::vector<ir::BufferId> operands,
+                                  std::vector<ir::Load> loads) {
   ir::Call c;
   c.op = op().name;
   c.op_kind = op().kind;
   c.function = std::move(function);
+  c.stages = std::move(stages);
   c.params = std::move(params);
   c.operands = std::move(operands);
   c.loads = std::move(loads);

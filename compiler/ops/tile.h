@@ -113,7 +113,14 @@ class TileContext {
   /// Makes a call of device function maco::ops::<function>, and checks it against
   /// compiler/functions. Operands come in the order in which the function numbers them.
   ir::CallId call(std::string function, std::vector<ir::Param> params,
-                  std::vector<ir::BufferId> operands, std::vector<ir::Load> loads = {});
+                  std::vector<ir::BufferId> operands, std::vector<ir::Load> loads = {}) {
+    return call_with(std::move(function), {}, std::move(params), std::move(operands),
+                     std::move(loads));
+  }
+  /// Likewise, of a function with stages (functions::Stage), in their order.
+  ir::CallId call_with(std::string function, std::vector<std::string> stages,
+                       std::vector<ir::Param> params, std::vector<ir::BufferId> operands,
+                       std::vector<ir::Load> loads = {});
   /// Declares what each of the call's tasks moves, by indices into its accesses. The verifier
   /// proves collectives by following these transfers.
   void moves(ir::CallId call, std::vector<ir::Transfer> transfers) {

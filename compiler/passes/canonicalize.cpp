@@ -85,17 +85,16 @@ bool works_in_place(const ir::Graph& graph, const Op& op, TensorId o) {
     const auto full = [&](TensorId t) { return t != o || graph[t].shape == graph[op.in[0]].shape; };
     return std::all_of(op.in.begin(), op.in.end(), full);
   }
-  // An epilogue reads each element where it writes it; all tiles read the factors.
-  if (const auto epilogue = op.attrs.find("epilogue"); epilogue != op.attrs.end()) {
-    std::string error;
-    const auto body = ir::parse_body(std::get<std::string>(epilogue->second.value), error);
-    MACO_CHECK(body, error);
-    const int sums = ops::attr_flag(op, "paired", false) ? 2 : 1;
-    const auto own = op.in.end() - std::max(0, body->operands() - sums);
-    return std::find(op.in.begin(), own, o) == own;
-  }
   const ops::OpDef* def = ops::find_op(op.kind);
-  return def->in_place && def->in_place(op, o);
+  if (def->in_place) return def->in_place(op, o);
+  // An epilogue reads each element where it writes it; all tiles read the other operands.
+  const auto epilogue = op.attrs.find("epilogue");
+  if (epilogue == op.attrs.end()) return false;
+  std::string error;
+  const auto body = ir::parse_body(std::get<std::string>(epilogue->second.value), error);
+  MACO_CHECK(body, error);
+  const auto own = op.in.end() - std::max(0, body->operands() - 1);
+  return std::find(op.in.begin(), own, o) == own;
 }
 
 bool overwrites_what_it_reads(const ir::Graph& graph, const Op& op, TensorId o) {

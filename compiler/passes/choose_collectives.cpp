@@ -6,10 +6,15 @@
 // differently from the reference. It takes two-shot for a sum that the pushing matmul can then add
 // up itself. If the graph limits symmetric memory, collectives with `auto` take algorithms that
 // need less until all fits, the largest savings first.
+//
+// What matmuls will be, and what they will push, is seen in a copy of the graph to which the rules
+// of `fuse` have been applied.
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "compiler/ops/collectives/algorithms.h"
 #include "compiler/ops/collectives/chunk_witness.h"
@@ -17,6 +22,7 @@
 #include "compiler/ops/op.h"
 #include "compiler/ops/tile.h"
 #include "compiler/passes/begin_program.h"
+#include "compiler/passes/fuse/rules.h"
 #include "compiler/passes/passes.h"
 #include "compiler/passes/symmetric.h"
 #include "ir/check.h"
@@ -145,6 +151,30 @@ void fit(ir::Graph& graph, const std::vector<ir::OpId>& free, PassContext& conte
   }
 }
 
+// Changes the choices of the collectives `free` for what the graph will be when it is fused.
+void choose_for_fused(ir::Graph& graph, const std::vector<ir::OpId>& free, PassContext& context) {
+  ir::Graph fused = graph;
+  ir::Diagnostics unheard;
+  PassContext own(unheard, context.machine);
+  own.load_ahead = context.load_ahead;
+  own.left_out = context.left_out;
+  own.available_sms = context.available_sms;
+  // What can't be fused is refused by `fuse` itself.
+  if (!fuse_before_algorithms(fused, own)) return;
+
+  std::map<std::string, ir::OpId> by_name;
+  for (const ir::OpId id : free) by_name.emplace(graph[id].name, id);
+  std::vector<ir::OpId> same;  // the collectives `free` in the fused graph
+  for (size_t i = 0; i < fused.ops.size(); ++i)
+    if (const auto it = by_name.find(fused.ops[i].name);
+        it != by_name.end() && graph[it->second].kind == fused.ops[i].kind)
+      same.push_back(ir::id_of<ir::OpId>(i));
+  if (graph.world > 1) leave_sums_to_products(fused, same, own);
+  if (graph.comm_buffer_bytes) fit(fused, same, own);
+  for (const ir::OpId id : same)
+    graph[by_name.at(fused[id].name)].attrs["algorithm"] = fused[id].attrs["algorithm"];
+}
+
 }  // namespace
 
 bool choose_collectives(ir::Graph& graph, PassContext& context) {
@@ -168,8 +198,11 @@ bool choose_collectives(ir::Graph& graph, PassContext& context) {
       ok = check_user_algorithm(graph, op, *own, context) && ok;
     }
   }
-  if (ok && graph.world > 1) leave_sums_to_products(graph, free, context);
-  if (ok && graph.comm_buffer_bytes) fit(graph, free, context);
+  const bool sums = std::any_of(free.begin(), free.end(), [&](ir::OpId id) {
+    return graph.world > 1 && ops::is_one_shot_sum(graph[id]);
+  });
+  if (ok && !free.empty() && (sums || graph.comm_buffer_bytes))
+    choose_for_fused(graph, free, context);
   return ok;
 }
 

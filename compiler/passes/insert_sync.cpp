@@ -152,7 +152,7 @@ class Inserter {
   }
   void label_calls() {
     std::map<std::string, int> calls_of, uses_of;  // by op; by op and function
-    const auto use = [](const ir::Call& c) { return c.op + " " + c.function; };
+    const auto use = [](const ir::Call& c) { return c.op + " " + ir::function_text(c); };
     for (const ir::Call& c : p_.calls) calls_of[c.op]++, uses_of[use(c)]++;
     std::map<std::string, int> part;
     for (const ir::Call& c : p_.calls) {

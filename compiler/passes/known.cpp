@@ -298,7 +298,7 @@ const Clocks& Known::told(uint32_t group) {
   std::vector<bool> seen(column_of_.size(), false);  // by SM
   const std::vector<TaskId>& tasks = groups_[group].tasks;
   for (auto t = tasks.rbegin(); t != tasks.rend(); ++t) {
-    // Of a stream the last one knows what the others do.
+    // The last task of a stream knows all that the earlier ones know.
     const auto sm = static_cast<size_t>(p_[*t].sm);
     if (!after_[index(*t)] || seen[sm]) continue;
     seen[sm] = true;
@@ -333,7 +333,7 @@ void Known::join_rank(Clocks& a, const Clocks& b, size_t i) {
   if (peers_) a.far[i] = counts_->join(a.far[i], b.far[i]);
 }
 
-// Of the counts, what no clock says any more.
+// Forgets the counts that no clock has any more.
 void Known::forget_unused() {
   std::vector<bool> lists(counts_->lists(), false), rows(counts_->rows(), false);
   const auto use = [&](const Clocks& clocks) {

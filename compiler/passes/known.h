@@ -21,10 +21,10 @@ namespace maco::passes {
 
 /// What is known at a place of a stream, rank by rank; ranks that do the same share one.
 struct Clocks {
-  // Of each rank that is followed: of each of its streams that matters, how many tasks have ended,
-  // a row of shared_counts.h. What it says of its own stream may be out of date.
+  // For each rank that is followed, a row of shared_counts.h: how many tasks have ended in each of
+  // the rank's streams that matter. The entry for the clock's own stream may be out of date.
   std::vector<uint32_t> own;
-  /// Of each rank that is followed: what peers told, a list. Empty where peers aren't followed.
+  /// For each rank that is followed, a list: what peers told. Empty where peers aren't followed.
   std::vector<uint32_t> far;
 };
 

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 
-#include "compiler/functions/check_exchanges.h"
 #include "compiler/functions/function.h"
 #include "compiler/passes/lowering.h"
 #include "compiler/passes/text_diff.h"
@@ -101,7 +100,7 @@ bool PassManager::calls_hold(const ir::Program& program) {
       for (const std::string& wrong : functions::check(program, call))
         diagnostics_.error(call.loc, fmt::format("'{}' {}", call.op, wrong));
   return diagnostics_.errors() == before && functions::check_mates(program, diagnostics_) &&
-         functions::check_exchanges(program, diagnostics_);
+         functions::check_touches(program, diagnostics_);
 }
 
 bool PassManager::prove(const ir::Program& program, bool shared) {

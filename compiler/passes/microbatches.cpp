@@ -213,7 +213,7 @@ class Times {
   /// list, on others; mates come together.
   std::vector<int64_t> run() {
     for (size_t t = 0; t < p_.tasks.size(); ++t) {
-      const functions::Function* function = functions::find_function(p_[p_.tasks[t].call].function);
+      const functions::Function* function = functions::find_function(p_[p_.tasks[t].call]);
       const bool mates = function && function->mates && t + 1 < p_.tasks.size();
       int64_t time = std::max(times_[t], needed(t));
       if (mates) time = std::max({time, times_[t + 1], needed(t + 1)});
@@ -386,8 +386,8 @@ bool Microbatches::order(ir::Program& program, PassContext& context) const {
   }
   context.diagnostics.error(
       graph_.pipeline->loc.known() ? graph_.pipeline->loc : graph_.loc,
-      fmt::format("with microbatches one behind the other rank {} would wait in '{}' for ever: "
-                  "other ranks wait there for what it does later",
+      fmt::format("with microbatches one after the other, rank {} would never get past '{}': other "
+                  "ranks wait there for what it does later",
                   stuck->rank, program[program.tasks[stuck->task].call].op));
   return false;
 }

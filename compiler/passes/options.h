@@ -30,9 +30,10 @@ struct PipelineOptions {
   std::string board;              // empty: the target's default
   int64_t sms = 0;                // SMs that one rank may use; 0: all of the board's
   bool load_ahead = true;
-  bool fuse = true;     // --no-fuse
-  bool prune = true;    // --no-prune
-  bool packets = true;  // --no-packets
+  bool fuse = true;                    // --no-fuse
+  std::vector<std::string> no_fuse{};  // --no-fuse=NAME,...: rules of `fuse` that are left out
+  bool prune = true;                   // --no-prune
+  bool packets = true;                 // --no-packets
   /// The number, from 1, of the only wanted variant of `sm_roles`; 0: all (--variant).
   int64_t variant = 0;
 

@@ -1,8 +1,10 @@
 // The passes: each takes an IR and returns an IR. Passes communicate only through the IR.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -21,7 +23,8 @@ struct PassContext {
   PassContext(ir::Diagnostics& d, const cost::Machine& m) : diagnostics(d), machine(m) {}
   ir::Diagnostics& diagnostics;
   const cost::Machine& machine;
-  bool load_ahead = true;     // --no-load-ahead
+  bool load_ahead = true;                         // --no-load-ahead
+  std::set<std::string, std::less<>> left_out{};  // rules of the pass `fuse` (fuse/rules.h)
   int64_t available_sms = 0;  // of the machine's SMs, for one rank (fewer with --ranks-per-gpu)
   std::string* algorithm_witness = nullptr;  // as PipelineOptions has it
   // "waits inserted", "waits pruned", ...: for --report and dumps
@@ -85,17 +88,9 @@ bool is_supported(const ir::Graph& graph);
 bool canonicalize(ir::Graph& graph, PassContext& context);
 bool prepare_operands(ir::Graph& graph, PassContext& context);
 bool is_canonical(const ir::Graph& graph);
-bool fuse_attention(ir::Graph& graph, PassContext& context);
-bool fuse_norms(ir::Graph& graph, PassContext& context);
-bool fuse_sums(ir::Graph& graph, PassContext& context);
-bool fuse_ropes(ir::Graph& graph, PassContext& context);
-bool fuse_appends(ir::Graph& graph, PassContext& context);
-bool fuse_slices(ir::Graph& graph, PassContext& context);
-bool fuse(ir::Graph& graph, PassContext& context);
 bool choose_collectives(ir::Graph& graph, PassContext& context);
 bool has_algorithms(const ir::Graph& graph);
-bool push_products(ir::Graph& graph, PassContext& context);
-bool gather_products(ir::Graph& graph, PassContext& context);
+bool fuse(ir::Graph& graph, PassContext& context);  // fuse/rules.cpp
 bool assign_roles(ir::Graph& graph, PassContext& context);
 bool has_roles(const ir::Graph& graph, const PassContext& context);
 bool choose_tiles(ir::Graph& graph, PassContext& context);

@@ -1,23 +1,8 @@
 #include "compiler/passes/pipeline.h"
 
-#include <algorithm>
-#include <iterator>
-
 #include "compiler/frontend/cuda_kernels.h"
 
 namespace maco::passes {
-
-namespace {
-
-/// Passes that are also left out without fusion, in this order.
-constexpr const char* kJoiningPasses[] = {"push-products", "gather-products", "fuse-sums"};
-
-template <size_t N>
-bool is_among(const char* const (&names)[N], std::string_view name) {
-  return std::find(std::begin(names), std::end(names), name) != std::end(names);
-}
-
-}  // namespace
 
 Unit run_pipeline(ir::Graph graph, const PipelineOptions& options, PassManager& passes) {
   // On the graph. What can't be compiled is refused by name before anything is changed.
@@ -30,19 +15,13 @@ Unit run_pipeline(ir::Graph graph, const PipelineOptions& options, PassManager& 
   // From here on operands of matmuls lie in memory as loads want them, copied if need be.
   graph = passes.run("prepare-operands", std::move(graph));
 
-  // From here on ops that are faster together are one op each: attention with the rows appended to
-  // its caches, chains of elementwise ops, norms with the matmuls that read them.
-  if (options.fuse)
-    for (const char* pass : kFusingPasses) graph = passes.run(pass, std::move(graph));
-
   // From here on each collective names its algorithm.
   graph = passes.run("choose-collectives", std::move(graph));
 
-  // Matmuls push their tiles to the collectives that read them, and begin with their own rank's
-  // rows of a gathered operand. What is computed from sums that they have pushed becomes part of
-  // the collectives.
-  if (options.fuse)
-    for (const char* pass : kJoiningPasses) graph = passes.run(pass, std::move(graph));
+  // From here on ops that are faster together are one op each: attention with the rows appended to
+  // its caches, elementwise ops with the matmul before them, matmuls with the norms that they read
+  // and the collectives to which they send.
+  if (options.fuse) graph = passes.run("fuse", std::move(graph));
 
   // From here on sm_roles is a list of ranges, and every kind of op has SMs.
   graph = passes.run("assign-roles", std::move(graph));
@@ -84,8 +63,8 @@ frontend::CudaSettings cuda_settings(const PipelineOptions& options) {
 std::vector<std::string> pipeline_passes(const PipelineOptions& options, std::string_view to) {
   std::vector<std::string> names;
   for (const Pass& p : registry()) {
-    const bool joins = is_among(kFusingPasses, p.name) || is_among(kJoiningPasses, p.name);
-    const bool left_out = (joins && !options.fuse) || (p.name == "prune-sync" && !options.prune) ||
+    const bool left_out = (p.name == "fuse" && !options.fuse) ||
+                          (p.name == "prune-sync" && !options.prune) ||
                           (p.name == "send-packets" && !options.packets);
     if (!left_out) names.push_back(p.name);
     if (p.name == to) break;

@@ -6,10 +6,6 @@
 
 namespace maco::passes {
 
-/// The passes that `--no-fuse` leaves out, in their order.
-inline constexpr const char* kFusingPasses[] = {"fuse-attention", "fuse",       "fuse-norms",
-                                                "fuse-slices",    "fuse-ropes", "fuse-appends"};
-
 /// Runs all passes in order, or up to options.stop_after. `graph` is inferred (as the frontends
 /// return it). Returns the result of the last pass, which is of use only if passes.ok().
 Unit run_pipeline(ir::Graph graph, const PipelineOptions& options, PassManager& passes);

@@ -249,8 +249,8 @@ bool RankOrder::every_op_runs_in(const std::vector<OpId>& linear,
     if (at == linear.size()) continue;
     const Node stuck{index(linear[at]), rank};
     diagnostics.error(g_.ops[stuck.op].loc,
-                      fmt::format("{} would wait for ever: all ranks run the ops in one order, "
-                                  "but need these in different ones",
+                      fmt::format("{} would never end: all ranks run the ops in one order, but "
+                                  "need these in different orders",
                                   describe(stuck)));
     for (int r = 0; r < world_; ++r)
       if (const size_t a = reached[static_cast<size_t>(r)]; a < linear.size()) {

@@ -141,7 +141,8 @@ class Readiness {
 
  private:
   static constexpr double kNever = -1e30;
-  /// Of some tasks, which SM ended last and when, and when the last of the others did.
+  /// The SM that ended last among those that ran some tasks, when it ended, and when the last other
+  /// SM did.
   struct Last {
     int32_t sm = -1;
     double end = 0, other = kNever;
@@ -193,7 +194,7 @@ class Busy {
 
 // Does a task need a mate?
 bool needs_mate(const ir::Program& program, const ir::Task& task) {
-  const functions::Function* function = functions::find_function(program[task.call].function);
+  const functions::Function* function = functions::find_function(program[task.call]);
   return function && function->mates;
 }
 
@@ -262,8 +263,8 @@ class InOrder {
     return std::max(free_at[static_cast<size_t>(sm)],
                     sm == ready.sm ? ready.there : ready.elsewhere);
   }
-  // Of `sms` the one with the least start, then the least free, both functions of an SM; then in
-  // turn.
+  // The one of `sms` with the least start, then with the least free, both functions of an SM. If
+  // several are equal, they take turns.
   template <class Start, class Free>
   static int32_t first_of(const std::vector<int32_t>& sms, size_t& turn, Start start, Free free) {
     const auto earlier = [&](size_t a, size_t b) {
@@ -321,7 +322,7 @@ class InOrder {
 // Puts tasks of functions that follow right behind the one that they depend on alone.
 void join_followers(ir::Program& program) {
   const auto follows = [&](const ir::Task& task) {
-    const functions::Function* function = functions::find_function(program[task.call].function);
+    const functions::Function* function = functions::find_function(program[task.call]);
     return function && function->follows;
   };
   if (std::none_of(program.tasks.begin(), program.tasks.end(), follows)) return;
@@ -370,7 +371,7 @@ void place_by_priority(ir::Program& program, const Homes& all) {
 void join_hand_overs(ir::Program& program) {
   std::vector<std::string_view> taken_back_by;  // by call; empty: it hands nothing over
   for (const ir::Call& call : program.calls) {
-    const functions::Function* f = functions::find_function(call.function);
+    const functions::Function* f = functions::find_function(call);
     taken_back_by.push_back(f ? std::string_view(f->taken_back_by) : std::string_view());
   }
   std::vector<ir::Task> tasks;

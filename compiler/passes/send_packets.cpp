@@ -67,7 +67,7 @@ class Sender {
   }
 
   void look_at(const ir::Call& call) {
-    const functions::Function* function = functions::find_function(call.function);
+    const functions::Function* function = functions::find_function(call);
     for (size_t i = 0; i < call.operands.size(); ++i) {
       Use& use = uses_[index(call.operands[i])];
       use.suits = use.suits && function && function->takes_packets &&

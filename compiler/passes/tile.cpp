@@ -101,7 +101,7 @@ int64_t shared_room(const ir::Program& program, const PassContext& context) {
   const cost::Machine& machine = context.machine;
   const bool more =
       std::any_of(program.calls.begin(), program.calls.end(), [&](const ir::Call& call) {
-        const functions::Function* f = functions::find_function(call.function);
+        const functions::Function* f = functions::find_function(call);
         return f && f->users_block_bytes &&
                f->users_block_bytes({program, call}) > machine.shared_bytes / 4;
       });
@@ -167,8 +167,8 @@ void weave(ir::Program& program, size_t gathered, size_t first, PassContext& con
   const auto function = [&](const ir::Task& t) -> const std::string& {
     return program[t.call].function;
   };
-  const auto form = functions::matmul_form_of(function(tasks[first]));
-  if (!form || !form->gathered || first == gathered) return;
+  const functions::Function* products = functions::find_function(program[tasks[first].call]);
+  if (!products || !products->own_rows_first || first == gathered) return;
   const std::string& op = program[tasks[gathered].call].op;
   if (std::none_of(program.collectives.begin(), program.collectives.end(),
                    [&](const ir::Collective& c) {

@@ -103,7 +103,7 @@ class AtOnce {
         return false;
     return true;
   }
-  /// Of the task that was started last, which has to run on `rank`.
+  /// Whether the task has ended before the one that was started last, which has to run on `rank`.
   bool ended_on(const OwnClocks& clocks, uint32_t task, int rank) const {
     const uint64_t bit = uint64_t{1} << (m_.symmetric ? 0 : rank);
     for (const OwnClocks::View& view : clocks.views())
@@ -134,7 +134,7 @@ class AtOnce {
     uint32_t task;
     uint64_t ranks;
   };
-  /// Of the tasks of a call that run on the same ranks, the last of each stream.
+  /// Finds the last task in each stream among those of a call that run on the same ranks.
   void find_last_tasks() {
     std::vector<bool> wanted(p_.calls.size(), false);
     for (const ir::Task& t : p_.tasks)

@@ -307,7 +307,7 @@ class Contributions {
                    fmt::format("writes {} without moving anything there", to_string(p_, r, rank))));
     }
   }
-  /// Of a region that is cleared: elements of no rank.
+  /// The content of a region that is cleared: elements of no rank.
   Content zeros(uint32_t task, int rank, const Region& r) {
     const auto place = r.block.any() ? std::nullopt : place_of(r, kNoBlock, has_blocks(r.buffer));
     if (!place) return untold(task, rank, r, "clears");
@@ -355,7 +355,9 @@ class Contributions {
     if (x.kind == Transfer::Kind::Copy) return *sum;
     // An average is the sum of all, divided once.
     if (x.reduce == ir::Reduction::Avg && (averaged || sum->ranks != world_mask_))
-      return faulty(task, rank, "averages in several steps: only one that has all ranks' can");
+      return faulty(
+          task, rank,
+          "averages in several steps: only a step that has the elements of all ranks can");
     sum->reduced = true;
     sum->reduce = x.reduce;
     return *sum;
@@ -368,8 +370,9 @@ class Contributions {
     const bool sent = x_->kind == CollectiveKind::Message && r.buffer == x_->in;
     const std::string& op = p_[p_.tasks[task].call].op;
     if (sent && op != x_->sender && op != x_->op)
-      return faulty(task, rank,
-                    fmt::format("takes {} for another message", to_string(p_, r, rank)));
+      return faulty(
+          task, rank,
+          fmt::format("sends {}, which is the operand of another message", to_string(p_, r, rank)));
     if (sent || (p_[r.buffer].kind != ir::BufferKind::Slot && held.empty()))
       return {.tensor = r.buffer,
               .ranks = uint64_t{1} << rank,
@@ -378,7 +381,7 @@ class Contributions {
               .cut = place->cut};
     if (const auto content = held.read(place->box)) return *content;
     return faulty(task, rank,
-                  fmt::format("reads {}, which nothing was moved to in this launch as a whole",
+                  fmt::format("reads {}, parts of which nothing was moved to in this launch",
                               to_string(p_, r, rank)));
   }
 
@@ -408,9 +411,9 @@ class Contributions {
       // A slot has room for all rows; a tensor has those that its dims say.
     } else if (p_[r.buffer].kind != ir::BufferKind::Slot &&
                (place.cut != content.cut || (place.cut != 0 && place.in_block != content.at))) {
-      content =
-          faulty(task, rank,
-                 fmt::format("moves rows to {} that dims cut otherwise", to_string(p_, r, rank)));
+      content = faulty(task, rank,
+                       fmt::format("moves rows to {}, whose number of rows depends on other dims",
+                                   to_string(p_, r, rank)));
     }
   }
 
@@ -508,7 +511,8 @@ class Contributions {
   static std::string elements_text(const Box& box) {
     const int64_t end = box.start + box.width;
     if (box.rows <= 1) return fmt::format("elements {} to {}", box.start, end);
-    return fmt::format("elements {} to {} and {} rows of the like", box.start, end, box.rows - 1);
+    return fmt::format("elements {} to {} and the same in {} more rows", box.start, end,
+                       box.rows - 1);
   }
   std::string text(const Content& c) const {
     if (c.ranks == 0) return "zeros";
@@ -533,10 +537,10 @@ class Contributions {
     return {.fault = static_cast<uint32_t>(faults_.size())};
   }
   Content untold(uint32_t task, int rank, const Region& r, const char* does) {
-    return faulty(task, rank,
-                  fmt::format("{} {}, of which it can't be told what it is where dims decide or "
-                              "blocks end",
-                              does, to_string(p_, r, rank)));
+    return faulty(
+        task, rank,
+        fmt::format("{} {}, whose content can't be determined where dims decide or blocks end",
+                    does, to_string(p_, r, rank)));
   }
 
   const Model& m_;

@@ -54,7 +54,7 @@ class Counts {
         waiters.size() == 0
             ? ""
             : fmt::format(": {} would {}", describe(p_, id_of<TaskId>(waiters.begin()->task)),
-                          signals < event.count ? "wait for ever" : "start too early");
+                          signals < event.count ? "never start" : "start too early");
     const std::string what =
         fmt::format("count: event '{}' counts to {} a launch, but {} signals arrive{}", event.name,
                     event.count, signals, end);
@@ -143,11 +143,12 @@ class Counts {
           if (!names(x.region->where, a, memory, m_.world) ||
               !names(y.region->where, b, memory, m_.world))
             continue;
-          if (report_.error(y.task,
-                            fmt::format("count: {} of rank {} and {} of rank {} write the same "
-                                        "packets of '{}' on rank {}: nobody can tell which it gets",
-                                        describe(p_, x.task), a, describe(p_, y.task), b,
-                                        p_[x.region->buffer].name, memory)))
+          if (report_.error(
+                  y.task,
+                  fmt::format("count: {} of rank {} and {} of rank {} write the same packets of "
+                              "'{}' on rank {}: a reader can't tell which of the two it gets",
+                              describe(p_, x.task), a, describe(p_, y.task), b,
+                              p_[x.region->buffer].name, memory)))
             report_.note(x.task, fmt::format("{} writes them first", describe(p_, x.task)));
           return true;
         }

@@ -318,7 +318,7 @@ class Defined {
     const ir::Buffer& b = p_.buffers[buffer];
     if (b.kind != BufferKind::Output) return;
     if (const auto hole = cells_[buffer].missing({0, b.max_rows, 0, b.cols}, b.cols, all_ranks_))
-      report_.error(fmt::format("order: no task writes {}, which is output, on rank {}",
+      report_.error(fmt::format("order: no task writes output {} on rank {}",
                                 text(buffer, *hole, b.cols),
                                 lacking(buffer, *hole, b.cols, all_ranks_)));
   }
@@ -327,7 +327,7 @@ class Defined {
   Reporter& report_;
   const int world_;
   const uint64_t all_ranks_;
-  /// Of blocks, which only a launch knows: Program::values[value], unless they differ.
+  /// The height of blocks, which only a launch knows: Program::values[value], unless they differ.
   struct Height {
     uint32_t value = 0;
     bool known = false;

@@ -116,7 +116,7 @@ std::string step(const ir::Program& p, const Edge& e) {
   return fmt::format("{} event '{}'{}", ir::name(event.kind), event.name, count);
 }
 
-// Of what both searches met, that with the fewest steps of both together; of several the last in
+// What both searches met with the fewest steps of both together. If there are several: the last in
 // the list of tasks if `last`, else the first.
 std::optional<Instance> nearest(const Search& a, const Search& b, bool last) {
   std::optional<Instance> best;
@@ -150,7 +150,7 @@ std::optional<Instance> find_instance(const ir::Program& p, std::string_view tex
     for (uint32_t t = 0; t < p.tasks.size(); ++t) {
       const ir::Call& call = p[p.tasks[t].call];
       const std::string tile = fmt::format(" tile {}", p.tasks[t].tile);
-      const std::string function = fmt::format("{} ({})", call.op, call.function);
+      const std::string function = fmt::format("{} ({})", call.op, ir::function_text(call));
       if (name == call.op || name == call.op + tile || name == function ||
           name == function + tile || name == ir::describe(p, ir::id_of<ir::TaskId>(t)))
         found.push_back(t);

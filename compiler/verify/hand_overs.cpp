@@ -32,15 +32,14 @@ class HandOvers {
       const Task& task = p_[id];
       if (!hands_over(task)) continue;
       if (common >= 0 && task.sm != common)
-        report_.error(id,
-                      fmt::format("hand-over: {} runs on CTA {}, others on CTA {}: the order of "
-                                  "what is handed over would be another on each rank",
-                                  ir::describe(p_, id), task.sm, common));
+        report_.error(id, fmt::format("hand-over: {} runs on CTA {}, others on CTA {}: ranks could "
+                                      "hand over to NCCL in different orders",
+                                      ir::describe(p_, id), task.sm, common));
       common = task.sm;
       const std::vector<TaskId>& stream = streams[static_cast<size_t>(task.sm)];
       const auto place = static_cast<size_t>(task.place) + 1;
       if (place == stream.size()) {
-        report_.error(id, fmt::format("hand-over: nothing behind {} takes back what it hands over",
+        report_.error(id, fmt::format("hand-over: no task after {} takes back what it hands over",
                                       ir::describe(p_, id)));
         return;
       }
@@ -68,12 +67,12 @@ class HandOvers {
   void takes_back(TaskId first, TaskId second) {
     const Task &hands = p_[first], &takes = p_[second];
     const auto wrong = [&](const std::string& why) {
-      report_.error(second, fmt::format("hand-over: {} comes behind {}, but {}",
+      report_.error(second, fmt::format("hand-over: {} comes after {}, but {}",
                                         ir::describe(p_, second), ir::describe(p_, first), why));
     };
     if (hands.ranks != takes.ranks) return wrong("runs on other ranks");
     if (p_[hands.call].op != p_[takes.call].op || hands_over(takes))
-      return wrong("is of no use to it");
+      return wrong("takes back what another op hands over");
     // What hears of the hand-over by its packets alone, comes after all ranks' hand-overs.
     const bool told =
         std::any_of(hands.signals.begin(), hands.signals.end(),

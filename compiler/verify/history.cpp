@@ -68,7 +68,7 @@ void BoxTable::grow(std::vector<Rectangle>& tree, const Matrix& m, const Rect& r
   }
 }
 
-/// Of a box that has a space; its columns are within the rows.
+/// The rectangle of a box that has a space; its columns are within the rows.
 BoxTable::Rectangle BoxTable::rectangle_in_space(const Box& b) {
   const int64_t row = b.start_in_space / b.pitch_in_space,
                 column = b.start_in_space % b.pitch_in_space;

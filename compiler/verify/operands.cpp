@@ -94,7 +94,7 @@ class Operands {
           tasks.push_back(r.task);
         }
       const BoxTable table(boxes, ids);
-      // Of each box, which tasks took it first and last.
+      // The first and the last task that took each box.
       std::vector<uint32_t> first(table.size(), UINT32_MAX), last(table.size(), 0);
       for (size_t i = 0; i < ids.size(); ++i) {
         first[ids[i]] = std::min(first[ids[i]], tasks[i]);

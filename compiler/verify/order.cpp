@@ -159,7 +159,7 @@ class Order {
     const std::string others =
         stuck_nodes > 1 ? fmt::format(", and {} tasks never start", stuck_nodes) : "";
     if (!report_.error(task(walk[0].from),
-                       fmt::format("deadlock: {} waits for what comes after itself{}",
+                       fmt::format("deadlock: {} waits for a task that comes after it{}",
                                    text(walk[0].from), others)))
       return;
     Witness witness{.claim = Witness::Claim::Deadlock};

@@ -196,7 +196,7 @@ void OwnClocks::start(uint32_t t) {
 
 void OwnClocks::end(uint32_t t) {
   for (const ir::Signal& s : model_.program.tasks[t].signals)
-    // Of those that aren't Local nobody is said to wait.
+    // Only Local events have waits here.
     if (events_[index(s.event)].waits > 0) signal(events_[index(s.event)]);
   if (sent_.empty() || sender_[t] == kNone) return;
   for (const Part& part : live_[stream_])
@@ -394,7 +394,7 @@ uint32_t OwnClocks::with_heard(uint32_t clock, int rank) {
   return now;
 }
 
-/// Of the rank's own tasks that it has heard of, by `row`: they have ended, and with them what they
+/// Adds the rank's own tasks that `row` says it has heard of: they have ended, and so has what they
 /// knew of.
 void OwnClocks::look_up(uint32_t clock, int rank, uint32_t row) {
   for (size_t c = 0; c < sender_streams_.size(); ++c) {
@@ -494,7 +494,7 @@ void OwnClocks::hear_again(uint32_t t) {
   }
 }
 
-/// Of what is heard of peers, what no clock says any more.
+/// Forgets what is heard of peers and no clock has any more.
 void OwnClocks::forget_unheard() {
   std::vector<bool> used(heard_places_->lists(), false);
   for (size_t clock = 0; clock < users_.size(); ++clock)

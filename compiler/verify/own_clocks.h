@@ -39,8 +39,8 @@ class OwnClocks {
   void start(uint32_t task);
   void end(uint32_t task);
 
-  /// Of the task that was started last: ranks that run it and know the same, and how many tasks of
-  /// each stream have ended there. What is said of the task's own stream may be out of date.
+  /// Ranks that run the task that was started last and know the same, and how many tasks of each
+  /// stream have ended there. The entry for the task's own stream may be out of date.
   struct View {
     uint64_t ranks;
     const int32_t* ended;
@@ -116,7 +116,7 @@ class OwnClocks {
   int64_t joins_ = 0;
   std::vector<Parts> live_;  // by stream
   std::vector<Held> events_;
-  // Of peers.
+  // What peers told.
   void number_senders(const std::vector<bool>& sends);
   void hear(uint32_t task);
   void gather(uint32_t task, const ir::Wait& wait);
@@ -154,7 +154,7 @@ class OwnClocks {
   int32_t place_ = 0;
   std::vector<View> views_;
   Parts scratch_;
-  // Of the task that is started: the events that it waits for, and clocks that are to be joined.
+  // The events that the started task waits for, and the clocks that are to be joined for it.
   std::vector<Held*> awaited_;
   std::vector<uint32_t> clocks_, lists_of_clocks_;
   std::vector<int32_t> joined_words_;

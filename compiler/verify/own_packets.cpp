@@ -69,8 +69,8 @@ class OwnPackets {
             (p_.tasks[x.task].ranks & p_.tasks[y.task].ranks) == 0)
           continue;
         if (report_.error(id_of<TaskId>(y.task),
-                          fmt::format("packets: {} and {} write the same packets of '{}': nobody "
-                                      "can tell which it gets",
+                          fmt::format("packets: {} and {} write the same packets of '{}': a reader "
+                                      "can't tell which of the two it gets",
                                       describe(x.task), describe(y.task), p_[id].name)))
           report_.note(id_of<TaskId>(x.task), fmt::format("{} writes them, too", describe(x.task)));
         return;
@@ -88,11 +88,10 @@ class OwnPackets {
         ++hints_[s.event];
       }
       if (!any)
-        report_.error(
-            id_of<TaskId>(w.task),
-            fmt::format("packets: {} sends packets of '{}', but signals no hint: it gives "
-                        "them no flags",
-                        describe(w.task), p_[w.region->buffer].name));
+        report_.error(id_of<TaskId>(w.task),
+                      fmt::format("packets: {} sends packets of '{}', but signals no hint: so the "
+                                  "packets get no flags",
+                                  describe(w.task), p_[w.region->buffer].name));
     }
   }
 

@@ -49,7 +49,7 @@ class Pieces {
   auto end() const { return pieces_.end(); }
 
  private:
-  /// Of `pieces`, which are pieces_, from `at` on the first that may overlap `box`.
+  /// The first piece from `at` on that may overlap `box`. `pieces`: pieces_, const or not.
   template <class M, class At>
   At next_near(M& pieces, const Box& box, At at) const;
   /// Whether a box lies in columns of a matrix whose rows are so long.

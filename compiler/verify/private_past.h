@@ -110,7 +110,8 @@ class PrivatePast {
   std::vector<uint32_t> first_touch_;  // by task
   Lists<uint32_t> members_;            // by group: its touches
   std::vector<Group> groups_;
-  // Of those that read, and that write: without a space, with one by bytes, and in their spaces.
+  // Groups that read, and groups that write: without a space, with one by bytes, and in their
+  // spaces.
   Live plain_[2], of_spaces_[2], in_spaces_[2];
   const int32_t spaces_;
   std::vector<uint32_t> live_;  // groups in which something is or was there

@@ -237,7 +237,7 @@ class Races {
 
   // --- orders that no data says ---
 
-  /// Of the tasks of a call that run on the same ranks, the last of a stream.
+  /// The last task in a stream among those of a call that run on the same ranks.
   struct Last {
     uint32_t task;
     uint64_t ranks;
@@ -289,7 +289,7 @@ class Races {
         last = t;
       }
       if (first == ~0u)
-        report_.error(fmt::format("order: nothing does what '{}' promises", c.op));
+        report_.error(fmt::format("order: no task does the work of '{}'", c.op));
       else
         barriers_.emplace(last, first);
     }
@@ -300,7 +300,7 @@ class Races {
     const Clocks::View view = clocks_.view(m_.stream_of[node.task], node.rank);
     const uint32_t entry = at->second;
     for (int rank = 0; rank < m_.world; ++rank) {
-      // Of its own rank whatever comes after the barrier comes after all of its tasks.
+      // On its own rank, whatever comes after the barrier comes after all of the rank's tasks.
       if (rank == node.rank ||
           (m_.runs(entry, rank) &&
            view.ended(Plane::Weak, rank, m_.stream_of[entry]) >= clocks_.number(entry, 0)))
@@ -466,7 +466,7 @@ class Races {
     std::string edge = fmt::format("{} has to wait for an event that {} signals", text(y), text(x));
     if (x.runner != y.runner) edge += fmt::format(" to rank {}", y.runner);
     if (y.launch > x.launch) edge += fmt::format(", with lag {}", y.launch - x.launch);
-    return fmt::format("both touch {}; {}, or to come after what does", where, edge);
+    return fmt::format("both touch {}; {}, or come after a task that does", where, edge);
   }
 
   void tell() {

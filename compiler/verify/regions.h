@@ -52,7 +52,8 @@ class Rest {
   void take_rows(int64_t row, int64_t column, int64_t rows, int64_t width);
   bool fresh_ = true;
   int32_t space_ = 0;  // of the parts
-  // Of the whole. If it is one run and the first part has several, its rows are as far apart.
+  // Pitch, rows and width of the whole. If the whole is one run and the first part has several, its
+  // rows are as far apart as the part's.
   int64_t pitch_ = 0, rows_ = 0, width_ = 0;
   int64_t cell_rows_ = 0, cell_width_ = 0;
   uint64_t left_ = 0;  // a bit a cell

@@ -36,7 +36,7 @@ class Reporter {
   void note(ir::TaskId task, std::string message) {
     diagnostics_.note(loc(task), std::move(message));
   }
-  /// Of an error that is written out: how it comes about.
+  /// How an error that is written out comes about.
   void witness(Witness witness) {
     if (witnesses_) witnesses_->push_back(std::move(witness));
   }

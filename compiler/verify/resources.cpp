@@ -155,7 +155,7 @@ class ResourceCheck {
     if (p_.ctas > p_.limits.sms)
       error(
           "{} CTAs have to run at once, one an SM, but a rank has {} SMs of target '{}': {} would "
-          "never start, and who waits for them neither",
+          "never start, nor would tasks that wait for them",
           p_.ctas, p_.limits.sms, p_.target, p_.ctas - p_.limits.sms);
   }
 

@@ -1,6 +1,6 @@
-// Of each rank's memory the accesses are looked at in the order of a launch, twice: in the first
-// pass against those of the same launch, in the second against those of the launch that used the
-// copy before. That a launch follows the one before it on its rank gives the rest.
+// The accesses to each rank's memory are visited in the order of a launch, twice. The first pass
+// compares them with those of the same launch, the second with those of the launch that used the
+// copy before. All other pairs are ordered, because a launch follows the one before it on its rank.
 //
 // In a launch, accesses of two ranks are ordered where the later task waits for a signal of the
 // earlier one, or has heard of it in another way: that is left to what follows the tasks' clocks.
@@ -194,9 +194,9 @@ class Slots {
   const ir::Region& region(const Past& past) const {
     return p_.tasks[past.task].accesses[past.access].region;
   }
-  /// Of two reads in one place on a rank: whether the later one waits for a task that writes where
-  /// the earlier one has read. That task has to come after the earlier one, so that whoever comes
-  /// after the later one comes after both.
+  /// Whether the later of two reads in one place on a rank waits for a task that writes where the
+  /// earlier one has read. That task has to come after the earlier read, so that whoever comes
+  /// after the later read comes after both.
   bool comes_between(uint32_t box, const Past& past, const Past& now) const {
     const ir::BufferId from = region(past).buffer, to = region(now).buffer;
     if (from == to || p_[from].offset != p_[to].offset || past.task > now.task) return false;

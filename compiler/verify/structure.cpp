@@ -28,8 +28,8 @@ using ir::TaskId;
 
 constexpr int64_t kMaxCtas = 1 << 16;
 constexpr int64_t kMaxRotation = 64;
-// Of a buffer and of an arena: above ir::kMaxTensorBytes as packets with all copies, and sums of a
-// few stay far from overflow.
+// The most bytes of a buffer or an arena. A tensor of ir::kMaxTensorBytes fits as packets with all
+// copies, and sums of a few stay far from overflow.
 constexpr int64_t kMaxBytes = int64_t{1} << 56;
 constexpr int64_t kMaxMemory = int64_t{1} << 50;  // of a rank, as ir::Manifest has it
 constexpr uint32_t kMaxLag = 64;
@@ -80,10 +80,9 @@ class Structure {
   void text(std::string_view name, std::string_view what) {
     const auto wrong = [](char c) { return c < ' ' || c > '~' || c == '\\'; };
     if (std::any_of(name.begin(), name.end(), wrong))
-      report_.error(
-          fmt::format("the name of {} has control characters, backslashes or others than "
-                      "ASCII's",
-                      what));
+      report_.error(fmt::format(
+          "the name of {} has control characters, backslashes or characters that aren't ASCII",
+          what));
   }
   void names() {
     text(p_.name, "the Program");
@@ -94,6 +93,8 @@ class Structure {
     }
     for (const ir::Call& c : p_.calls)
       for (const std::string* name : {&c.op, &c.op_kind, &c.function}) text(*name, "a call");
+    for (const ir::Call& c : p_.calls)
+      for (const std::string& stage : c.stages) text(stage, "a stage of a call");
     for (const ir::Collective& c : p_.collectives) {
       text(c.op, "a collective");
       text(c.sender, "the sender of a collective");
@@ -154,8 +155,9 @@ class Structure {
                       "wrap, at 2^32, a copy would be used twice in a row",
                       b.name, b.rotation));
     if (b.use < 0 || b.use > kMaxUse || (b.use > 0 && !b.packets))
-      report_.error(fmt::format("buffer '{}' is use {}: packets have uses of 0 to {}, others none",
-                                b.name, b.use, kMaxUse));
+      report_.error(fmt::format(
+          "buffer '{}' has use {}: buffers with packets have uses 0 to {}, others have none",
+          b.name, b.use, kMaxUse));
     if (b.kind != BufferKind::Slot && b.rotation != 1)
       report_.error(fmt::format("buffer '{}' is no slot, but has a rotation", b.name));
     if (b.wire && (b.kind != BufferKind::Slot || !b.packets))
@@ -175,12 +177,12 @@ class Structure {
                                 b.name, b.cols * size));
     else if (b.use != 0)
       report_.error(
-          fmt::format("temporary '{}' is use {}, but only slots take turns", b.name, b.use));
+          fmt::format("temporary '{}' has use {}, but only slots have uses", b.name, b.use));
     // Rows that a launch leaves out would have flags that are older than one launch.
     else if (!b.rows.is_constant())
       report_.error(
-          fmt::format("temporary '{}' has packets, but its rows depend on dims: flags "
-                      "would be of any launch",
+          fmt::format("temporary '{}' has packets, but its rows depend on dims: packets beyond "
+                      "them would keep flags of earlier launches",
                       b.name));
   }
 
@@ -240,7 +242,7 @@ class Structure {
     }
   }
 
-  // Of a call that moves data all tasks touch the same buffers in the same order.
+  // All tasks of a call that moves data touch the same buffers in the same order.
   void transfers(TaskId id) {
     const Task& t = p_[id];
     const std::vector<ir::Transfer>& list = p_[t.call].transfers;
@@ -344,8 +346,8 @@ class Structure {
       if (!r.block.any()) break;  // the same on all ranks
     }
     if (b.packets && r.pitch != b.cols)
-      report_.error(id, fmt::format("{} sees the packets of '{}' with {} columns instead of {}: "
-                                    "their flags are elsewhere then",
+      report_.error(id, fmt::format("{} sees the packets of '{}' with {} columns instead of {}: it "
+                                    "would look for their flags in other places",
                                     describe(p_, id), b.name, r.pitch, b.cols));
     if (b.own_packets() && (a.kind == ir::AccessKind::MayWrite || r.block.any()))
       report_.error(id, fmt::format("{} {} the packets of temporary '{}', which every launch has "
@@ -420,7 +422,7 @@ class Structure {
       const bool slot = b.kind == BufferKind::Slot;
       if (!slot && b.kind != BufferKind::Temp) {
         if (b.offset)
-          report_.error(fmt::format("{} '{}' lies where the caller has it, but has an address",
+          report_.error(fmt::format("{} '{}' is the caller's memory, but has an address",
                                     name(b.kind), b.name));
         continue;
       }
@@ -457,9 +459,10 @@ class Structure {
     for (size_t i = 1; i < slots.size(); ++i) {
       const Buffer &a = *slots[i - 1], &b = *slots[i];
       if (a.packets && b.packets && *a.offset == *b.offset && a.use == b.use)
-        report_.error(fmt::format(
-            "slots '{}' and '{}' lie in one place and are both use {}: their packets look alike",
-            a.name, b.name, a.use));
+        report_.error(
+            fmt::format("slots '{}' and '{}' lie in one place and both have use {}: their packets "
+                        "can't be told apart",
+                        a.name, b.name, a.use));
     }
   }
   // Whatever else lay among the packets of a temporary could look like one.

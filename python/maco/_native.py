@@ -51,6 +51,8 @@ class CompileOptions(Structure):
         ("include_folder_count", c_size_t),
         ("define_count", c_size_t),
         ("max_warnings", c_int64),
+        ("no_fuse_rules", POINTER(c_char_p)),
+        ("no_fuse_rule_count", c_size_t),
     ]
 
 

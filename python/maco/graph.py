@@ -340,6 +340,7 @@ class Graph(Ops):
         board: str | None = None,
         sms: int | None = None,
         fuse: bool = True,
+        no_fuse: Sequence[str] = (),
         load_ahead: bool = True,
         prune: bool = True,
         packets: bool = True,
@@ -350,7 +351,8 @@ class Graph(Ops):
         """Compiles and proves the graph; the options are those of `macoc`.
 
         `target` is what code may use ("sm_90a", "cpu"); if it isn't given, "cpu" where MACO_DEVICE is cpu and there is no
-        `board`, else "sm_90a". `board` is a machine of it, `sms` how many SMs a rank may use. `include_folders` and `defines`
+        `board`, else "sm_90a". `board` is a machine of it, `sms` how many SMs a rank may use. `no_fuse` are the rules of fusion that are
+        left out ("norm", "send"), `fuse=False` leaves out all. `include_folders` and `defines`
         (NAME, NAME=VALUE, or a mapping) are for sources of ops `cuda`. `max_warnings` are how many of a kind `Kernel.warnings` has, None
         for all. Raises `maco.GraphError` if the graph is wrong or can't be compiled.
         May be called from several threads at once. Ctrl-C ends the wait.
@@ -362,6 +364,9 @@ class Graph(Ops):
         folders = _native.strings([os.fspath(folder) for folder in include_folders], "a folder")
         if isinstance(defines, str):
             raise TypeError("defines takes a list of NAME=VALUE, not one string")
+        if isinstance(no_fuse, str):
+            raise TypeError("no_fuse takes a list of rules, not one string")
+        rules = _native.strings(list(no_fuse), "a rule of fusion")
         pairs = [f"{key}={value}" for key, value in defines.items()] if isinstance(defines, Mapping) else list(defines)
         macros = _native.strings(pairs, "a macro")
         options = _native.CompileOptions(
@@ -378,6 +383,8 @@ class Graph(Ops):
             include_folder_count=len(folders),
             define_count=len(macros),
             max_warnings=-1 if max_warnings is None else operator.index(max_warnings) or -1,
+            no_fuse_rules=rules,
+            no_fuse_rule_count=len(rules),
         )
         handle = self._checked()
         pointer = handle.begin()

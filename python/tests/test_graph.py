@@ -364,6 +364,12 @@ def test_compile_options():
     assert "in the epilogue" in plain.report or "1 x" in plain.report
     assert plain.source != g.compile(target="cpu", fuse=False).source
     assert "--no-fuse" in g.compile(target="cpu", fuse=False).source
+    some = g.compile(target="cpu", no_fuse=["send", "epilogue", "elementwise"]).source
+    assert "--no-fuse=elementwise,epilogue,send" in some
+    with pytest.raises(maco.GraphError, match="'nrom' is no rule of 'fuse'; did you mean 'norm'"):
+        g.compile(target="cpu", no_fuse=["nrom"])
+    with pytest.raises(TypeError, match="no_fuse takes a list of rules"):
+        g.compile(target="cpu", no_fuse="norm")
     for option, said in [
         ({"prune": False}, "--no-prune"),
         ({"packets": False}, "--no-packets"),

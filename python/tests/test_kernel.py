@@ -499,7 +499,7 @@ def test_profile_ended_and_order():
         session.run()
         with pytest.raises(maco.Error, match="profile=True"):
             session.profile()
-    with pytest.raises(maco.Error, match="in an order have no times"):
+    with pytest.raises(maco.Error, match="in a chosen order run by turns and have no times"):
         maco.Session(kernel, order=7, profile=True)
 
 

@@ -141,7 +141,7 @@ bool take_options(const Options* given, Options& made, std::initializer_list<siz
 // No padding at the end: a caller's padding is uninitialized, and a later version may put a field
 // there.
 static_assert(sizeof(maco_compile_options) ==
-              offsetof(maco_compile_options, max_warnings) + sizeof(int64_t));
+              offsetof(maco_compile_options, no_fuse_rule_count) + sizeof(size_t));
 static_assert(sizeof(maco_session_options) ==
               offsetof(maco_session_options, reserved_too) + sizeof(int));
 static_assert(static_cast<int>(maco::Diagnostic::Severity::Note) == MACO_SEVERITY_NOTE);
@@ -283,11 +283,13 @@ maco_kernel* maco_compile(const maco_graph* graph, const maco_compile_options* o
       maco_compile_options given;
       constexpr size_t without_folders = offsetof(maco_compile_options, include_folders);
       constexpr size_t without_warnings = offsetof(maco_compile_options, max_warnings);
-      if (!take_options(options, given, {without_folders, without_warnings}))
+      constexpr size_t without_rules = offsetof(maco_compile_options, no_fuse_rules);
+      if (!take_options(options, given, {without_folders, without_warnings, without_rules}))
         return wrong_size("maco_compile_options");
       if (!take_list(given.include_folders, given.include_folder_count, made.include_folders) ||
-          !take_list(given.defines, given.define_count, made.defines))
-        return missing("a folder or macro of maco_compile_options");
+          !take_list(given.defines, given.define_count, made.defines) ||
+          !take_list(given.no_fuse_rules, given.no_fuse_rule_count, made.no_fuse))
+        return missing("a folder, macro or rule of maco_compile_options");
       if (given.target) made.target = given.target;
       if (given.board) made.board = given.board;
       made.sms = given.sms;
@@ -509,7 +511,7 @@ maco_code maco_session_launch_with(maco_session* session, const maco_value* valu
   for (const maco_address& a : std::span(addresses, address_count))
     if (!a.name || !a.at) return fail(error, "an address is NULL");
   for (const maco_place& p : std::span(places, place_count))
-    if (!p.at || p.tensor < 0) return fail(error, "a place is NULL, or of no tensor");
+    if (!p.at || p.tensor < 0) return fail(error, "a place is NULL, or names no tensor");
   return call(error, [&] {
     size_t ranks = 0;  // of this process
     for (int r = 0; r < session->session.kernel().world(); ++r)

@@ -66,6 +66,7 @@ Result<Kernel> compile_graph(const Graph& graph, const CompileOptions& options) 
   all.sms = options.sms;
   all.load_ahead = options.load_ahead;
   all.fuse = options.fuse;
+  all.no_fuse = options.no_fuse;
   all.prune = options.prune;
   all.packets = options.packets;
   all.include_folders = options.include_folders;

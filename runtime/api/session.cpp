@@ -36,7 +36,7 @@ Result<std::optional<runtime::GroupPlace>> place_of(const SessionOptions& option
     place = runtime::group_from_environment(status);
     if (!status) return error(ErrorCode::InvalidArgument, status.message);
   } else if (options.group.empty()) {
-    return error(ErrorCode::InvalidArgument, "a rank that is given needs the name of its group");
+    return error(ErrorCode::InvalidArgument, "a rank needs the name of its group");
   } else if (options.rank >= world) {
     return error(ErrorCode::InvalidArgument,
                  fmt::format("there is no rank {} of {}", options.rank, world));
@@ -145,11 +145,11 @@ Session& Session::operator=(Session&&) noexcept = default;
 Result<Session> Session::open(const Kernel& kernel, const SessionOptions& options) {
   constexpr std::chrono::hours kLongest(24 * 365);
   if (options.timeout.count() < 1 || options.timeout > kLongest)
-    return error(ErrorCode::InvalidArgument, "the time-out is a millisecond to a year");
+    return error(ErrorCode::InvalidArgument, "a time-out must be from a millisecond to a year");
   if (options.ranks_per_gpu < 1)
     return error(ErrorCode::InvalidArgument, "a GPU must have at least one rank");
   if (options.order && options.device != Device::Cpu)
-    return error(ErrorCode::InvalidArgument, "an order of tasks is for the CPU");
+    return error(ErrorCode::InvalidArgument, "an order of tasks can be chosen on the CPU only");
   runtime::SessionOptions all;
   all.timeout_ms = static_cast<uint64_t>(options.timeout.count());
   all.ranks_per_gpu = options.ranks_per_gpu;
@@ -158,10 +158,11 @@ Result<Session> Session::open(const Kernel& kernel, const SessionOptions& option
   all.progress = options.progress;
   all.peer_memory = options.peer_memory;
   if (!options.peer_memory.empty() && options.device == Device::Cpu)
-    return error(ErrorCode::InvalidArgument, "whose memory ranks share is a choice on GPUs");
+    return error(ErrorCode::InvalidArgument, "the kind of peer memory can be chosen on GPUs only");
   if (options.profile && options.order)
-    return error(ErrorCode::InvalidArgument,
-                 "tasks that take turns in an order have no times: profile without one");
+    return error(
+        ErrorCode::InvalidArgument,
+        "tasks in a chosen order run by turns and have no times: profile without an order");
   if (options.profile) {
     if (!kernel.data().program)
       return error(ErrorCode::InvalidArgument,
@@ -170,7 +171,9 @@ Result<Session> Session::open(const Kernel& kernel, const SessionOptions& option
     all.profiled_tasks = static_cast<int64_t>(kernel.data().program->tasks.size());
   }
   if (!options.process_a_rank && (options.rank >= 0 || !options.group.empty() || options.gpu >= 0))
-    return error(ErrorCode::InvalidArgument, "a rank, a group or a GPU is for a process a rank");
+    return error(
+        ErrorCode::InvalidArgument,
+        "a rank, a group or a GPU can be chosen only where each rank has a process of its own");
   all.gpu = options.gpu;
   runtime::Status status;
   std::unique_ptr<runtime::Group> group;
@@ -377,7 +380,7 @@ Result<double> Session::bench(const Values& values, int launches) {
     wrong = error(ErrorCode::InvalidArgument, "a measurement takes at least one launch");
   else if (!given.addresses.empty())
     wrong = error(ErrorCode::InvalidArgument,
-                  fmt::format("a measurement takes numbers, but '{}' is in memory",
+                  fmt::format("a measurement needs numbers, but the value of '{}' is in memory",
                               given.addresses.begin()->first));
   if (Status status = state_->check_launch_of_all(given, wrong); !status) return status.error();
   double median = 0;

@@ -17,13 +17,14 @@ std::string describe(BlockEnd end, int64_t block, uint64_t timeout_ms) {
     case BlockEnd::Trapped:
       return crashed("trap, as for a vector that isn't aligned or a division by zero");
     case BlockEnd::Late:
-      return fmt::format("block {} doesn't end: none of its threads did{}", block,
+      return fmt::format("block {} doesn't end: none of its threads has ended{}", block,
                          timeout_ms == 0          ? std::string(" within the time-out")
                          : timeout_ms % 1000 == 0 ? fmt::format(" for {} s", timeout_ms / 1000)
                                                   : fmt::format(" for {} ms", timeout_ms));
-    case BlockEnd::Outside: return fmt::format("block {} touches memory of no tensor", block);
+    case BlockEnd::Outside:
+      return fmt::format("block {} reads or writes memory that belongs to no tensor", block);
     case BlockEnd::Spoiled:
-      return fmt::format("when block {} had run, memory of no tensor was overwritten", block);
+      return fmt::format("block {} has overwritten memory that belongs to no tensor", block);
     case BlockEnd::Waits: break;
   }
   return fmt::format("threads of block {} wait at barriers or for other lanes that never come",

@@ -160,8 +160,9 @@ CubinCache CubinCache::standard(Status& status) {
   const int64_t most = most_allowed(status);
   if (const char* own = std::getenv("MACO_CACHE_DIR")) {
     if (status && *own && !may_be_folder(own))
-      status = Status::failure(
-          fmt::format("MACO_CACHE_DIR is '{}', where no folder can be (empty: no cache)", own));
+      status = Status::failure(fmt::format(
+          "MACO_CACHE_DIR is '{}', where no folder can be made (set it to nothing for no cache)",
+          own));
     return CubinCache(own, most);
   }
   if (const char* xdg = std::getenv("XDG_CACHE_HOME"); xdg && *xdg)

@@ -819,7 +819,7 @@ Status check_devices(const cuda::Driver& driver, const ir::Manifest& m, const Ar
                     (m.world + found - 1) / found));
   const size_t begin = first_gpu(options, driver.devices().size());
   if (begin + static_cast<size_t>(needed) > driver.devices().size())
-    return Status::failure(fmt::format("there is no GPU {}, but {} of them",
+    return Status::failure(fmt::format("there is no GPU {}: this machine has {}",
                                        begin + static_cast<size_t>(needed) - 1, found));
   for (size_t i = begin; i < begin + static_cast<size_t>(needed); ++i) {
     const cuda::DeviceInfo& d = driver.devices()[i];

@@ -632,7 +632,9 @@ Status Group::exchange(Call call, const std::string& mine, int file, std::vector
       at += bytes;
     }
     if (files && files->size() != all.size())
-      return fail("rank 0's files didn't come: too many are open, perhaps");
+      return fail(
+          "the file descriptors of rank 0 didn't arrive: this process may have too many files "
+          "open");
     return {};
   }
   all[0] = mine;

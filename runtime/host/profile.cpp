@@ -101,7 +101,7 @@ Status gather_stamps(Group& group, const std::string& clock, const RankStamps& m
   for (size_t r = 0; r < texts.size(); ++r) {
     std::string_view rest = texts[r];
     if (!take(rest, clocks[r]) || !take(rest, all[r].ctas) || !take(rest, all[r].tasks))
-      return Status::failure(fmt::format("rank {} gave no stamps", r));
+      return Status::failure(fmt::format("rank {} has no stamps", r));
     all[r].clock =
         static_cast<int>(std::find(clocks.begin(), clocks.end(), clocks[r]) - clocks.begin());
   }

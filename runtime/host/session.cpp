@@ -163,7 +163,7 @@ Status check_places(const Session& session, TensorPlaces places) {
   for (const TensorPlace& place : places) {
     if (place.tensor >= m.tensors.size())
       return Status::failure(
-          fmt::format("there is no tensor {}, but {} of them", place.tensor, m.tensors.size()));
+          fmt::format("there is no tensor {}: there are {}", place.tensor, m.tensors.size()));
     const std::string& name = m.tensors[place.tensor].name;
     if (placed[place.tensor]) return Status::failure(fmt::format("'{}' is given two places", name));
     placed[place.tensor] = true;

@@ -131,10 +131,11 @@ ProfileTable make_table(const Timeline& line) {
     Rows& r = rows[{op, call.op_kind}];
     r.op.is.op = op;
     r.op.is.kind = call.op_kind;
-    Row& f = r.functions[call.function];
+    const std::string function = ir::function_text(call);
+    Row& f = r.functions[function];
     f.is.op = op;
     f.is.kind = call.op_kind;
-    f.is.function = call.function;
+    f.is.function = function;
     for (Row* row : {&r.op, &f, &total}) add(*row);
   };
   for (int rank = 0; rank < line.world(); ++rank)

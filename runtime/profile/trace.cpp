@@ -91,11 +91,12 @@ class Trace {
     int64_t read = 0, written = 0;
     for (const ir::Access& a : task.accesses)
       (a.writes() ? written : read) += region_bytes(p_, a.region, rank);
-    slice(call.op, call.op_kind, rank, 2 * sm, t.waited, t.left,
-          fmt::format(R"({},"call":{},"function":{},"tile":{},"bytes read":{},"bytes written":{},)"
-                      R"("waits for pages us":{},"waits for packets us":{},"signals us":{})",
-                      number, ir::index(task.call), quoted(call.function), task.tile, read, written,
-                      us(t.page_wait), us(t.packet_wait), us(t.signalled - t.stored)));
+    slice(
+        call.op, call.op_kind, rank, 2 * sm, t.waited, t.left,
+        fmt::format(R"({},"call":{},"function":{},"tile":{},"bytes read":{},"bytes written":{},)"
+                    R"("waits for pages us":{},"waits for packets us":{},"signals us":{})",
+                    number, ir::index(task.call), quoted(ir::function_text(call)), task.tile, read,
+                    written, us(t.page_wait), us(t.packet_wait), us(t.signalled - t.stored)));
     for (const Arrival& a : line_.arrivals(rank, id)) {
       if (!line_.runs(a.rank, a.task)) continue;  // it signals, but has no slice
       ++flows_;

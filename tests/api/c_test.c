@@ -217,6 +217,24 @@ static void test_run(void) {
     CHECK(!maco_compile(graph, &compile, &error));
     CHECK(failed(&error, MACO_INVALID_ARGUMENT, "size"));
   }
+  // Rules of fusion that are left out. A caller of before has no such fields.
+  const char* rules[] = {"norm", "send"};
+  maco_compile_options without = {
+      .size = sizeof without, .target = "cpu", .no_fuse_rules = rules, .no_fuse_rule_count = 2};
+  maco_kernel* apart = maco_compile(graph, &without, &error);
+  CHECK(apart && strstr(maco_kernel_source(apart), "--no-fuse=norm,send"));
+  maco_kernel_free(apart);
+  without.size = offsetof(maco_compile_options, no_fuse_rules);
+  apart = maco_compile(graph, &without, &error);
+  CHECK(apart && !strstr(maco_kernel_source(apart), "--no-fuse"));
+  maco_kernel_free(apart);
+  without.size = sizeof without;
+  rules[1] = "nrom";
+  CHECK(!maco_compile(graph, &without, &error));
+  CHECK(failed(&error, MACO_INVALID_GRAPH, "'nrom' is no rule of 'fuse'"));
+  rules[1] = NULL;
+  CHECK(!maco_compile(graph, &without, &error));
+  CHECK(failed(&error, MACO_INVALID_ARGUMENT, "rule of maco_compile_options is NULL"));
   // A board has its target.
   const maco_compile_options of_board = {.size = sizeof of_board, .board = "cpu"};
   maco_kernel* other_kernel = maco_compile(graph, &of_board, &error);
@@ -330,7 +348,7 @@ static void test_run(void) {
                                   .progress = tell,
                                   .progress_data = &told};
   CHECK(!maco_session_open(kernel, &stamped, &error));
-  CHECK(failed(&error, MACO_INVALID_ARGUMENT, "in an order have no times"));
+  CHECK(failed(&error, MACO_INVALID_ARGUMENT, "in a chosen order run by turns and have no times"));
   stamped.profile = 0;
   other = maco_session_open(kernel, &stamped, &error);
   CHECK(other && !error && told == 2);

@@ -901,7 +901,7 @@ TEST_CASE("ranks meet in memory of NCCL's, if that is asked for") {
   CHECK_THAT(refused("nvshmem"), Contains("'nvshmem' is for ranks in processes of their own"));
   CHECK_THAT(refused("shmem"), Contains("no peer memory 'shmem': there are threads, nccl"));
   options.device = Device::Cpu;
-  CHECK_THAT(refused("nccl"), Contains("is a choice on GPUs"));
+  CHECK_THAT(refused("nccl"), Contains("can be chosen on GPUs only"));
   ::setenv("MACO_NVSHMEM", "/nowhere", 1);
   in_processes([&](int) {
     SessionOptions given = process_a_rank();

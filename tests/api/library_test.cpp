@@ -306,6 +306,47 @@ TEST_CASE("a mistake of a builder is reported where the call stands") {
   CHECK_THAT(unknown.build().error().message, Contains("did you mean 'matmul'"));
 }
 
+TEST_CASE("a builder's settings and attributes are checked as a text's are, all at once") {
+  const auto built = [](const std::string& tasks) {
+    GraphBuilder g("set", 2);
+    const Tensor x = g.input("x", f32, {8, 32});
+    const Tensor h = g.op("reshape", {x}, {{"shape", Shape{4, "world * 32"}}}, {.name = "h"});
+    g.output("y", g.allreduce(h, {}, {.phase = "late", .overlap = "conservative"}));
+    g.set("schedule", "static");
+    g.set("comm_buffer_bytes", 1 << 20);
+    g.set("phases", "[{name: early}, {name: late, depends_on: [early]}]");
+    g.set("sm_roles",
+          "[{sms: [0, 6], role: compute}, {sms: [6, 8], role: comm, tasks: [" + tasks + "]}]");
+    return g.build();
+  };
+  const auto right = built("allreduce");
+  INFO((right ? std::string() : right.error().message));
+  REQUIRE(right);
+  CHECK_THAT(right->to_maco(), Contains("tasks: [allreduce]") &&
+                                   Contains("late depends_on early") &&
+                                   Contains("comm_buffer_bytes = 1048576"));
+  CHECK_THAT(built("alreduce").error().message,
+             Contains("unknown kind of op 'alreduce'; did you mean 'allreduce'?"));
+
+  GraphBuilder g("wrong", 2);
+  const Tensor x = g.input("x", f32, {8, 32});
+  g.output("a", g.op("relu", {x}, {{"slope", 2}}, {.overlap = "some"}));
+  g.output("b", g.op("rope", {x}, {{"head_dim", 32}, {"position", "pso"}}));
+  g.output("c", g.op("mul", {x}, {{"value", "1 / 2"}}));
+  g.set("schedul", "static");
+  const std::string told = g.build().error().message;
+  for (const char* says : {"'relu' has no attribute 'slope'", "'overlap' of 'relu' must be 'none'",
+                           "unknown name 'pso' in 'position' of 'rope'",
+                           "'value' of 'mul' must be a number, found '1 / 2'",
+                           "unknown key 'schedul' in the graph; did you mean 'schedule'?"})
+    CHECK_THAT(told, Contains(says));
+  GraphBuilder twice("twice");
+  const Tensor z = twice.input("x", f32, {8});
+  twice.input("x", f32, {8});
+  twice.output("y", twice.op("mul", {z}, {{"value", 2}, {"value", 3}}));
+  CHECK_THAT(twice.build().error().message, Contains("'value' of 'mul' is given twice"));
+}
+
 TEST_CASE("a kernel runs in the caller's memory") {
   Session s = open(Graph::parse(kText).value());
   CHECK_THAT(s.run({{"pos", 0}}).error().message, Contains("'x' of rank 0 has no memory"));
@@ -489,7 +530,7 @@ TEST_CASE("dims and scalars may lie in memory, on each rank") {
   n.fill(6);
   s.run(in_memory).value();
   CHECK(s.launch({{"pos", value_at(pos.data())}}).error().code == ErrorCode::InvalidArgument);
-  CHECK_THAT(s.bench(in_memory, 1).error().message, Contains("a measurement takes numbers"));
+  CHECK_THAT(s.bench(in_memory, 1).error().message, Contains("a measurement needs numbers"));
 }
 
 TEST_CASE("a launch is profiled where that was asked for") {

@@ -87,7 +87,8 @@ class Builder {
     return id;
   }
   CallId call(std::string op, std::string kind, std::string function) {
-    p.calls.push_back({std::move(op), std::move(kind), std::move(function), {}, {}, {}, {}, {}});
+    p.calls.push_back(
+        {std::move(op), std::move(kind), std::move(function), {}, {}, {}, {}, {}, {}});
     return ir::id_of<CallId>(p.calls.size() - 1);
   }
   EventId event(EventKind kind, uint32_t count) {

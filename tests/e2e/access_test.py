@@ -40,7 +40,8 @@ SIZES = {"f32": 4, "i32": 4, "f16": 2, "bf16": 2}
 
 def calls(program):
     """By call: (function, kind of op)."""
-    return {m[1]: (m[2], m[3]) for m in re.finditer(r"^  call (\w+) = (\w+) op=(?:\"[^\"]*\"|\S+) kind=(\w+)", program, re.M)}
+    call = r"^  call (\w+) = (\w+(?: with [\w, ]+)?) op=(?:\"[^\"]*\"|\S+) kind=(\w+)"
+    return {m[1]: (m[2], m[3]) for m in re.finditer(call, program, re.M)}
 
 
 def functions(program):
@@ -123,7 +124,7 @@ def main():
                 number, (what, function, kind, tile, tensor, element, changed) = case
                 status, said = run(graph, changed, f"{os.path.basename(name)}-{number}")
                 # What products send is held to their geometry, too.
-                if function in EXCHANGES or (function == "matmul_pushed" and tensor.endswith(".slots")):
+                if function in EXCHANGES or (function == "matmul with send" and tensor.endswith(".slots")):
                     good = status == 1 and f"tile {tile} touches other regions than it declares" in said
                 else:
                     good = status == 4 and re.search(

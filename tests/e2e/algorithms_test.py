@@ -46,7 +46,7 @@ TO_SCRATCH, FROM_SCRATCH = "scratch[0] @ 1 - rank = put(input[0])", "output[1 - 
 IN_PACKETS = TO_SCRATCH.replace("])", "], packets = true)")
 # What is wrong with a collective, what is said, and what its witness claims; without one, no run shows it.
 WRONG = {
-    "each waits before it signals": (allgather(WAIT, PUT, SIGNAL), "comes to a deadlock: 2 thread blocks wait for ever", "deadlock"),
+    "each waits before it signals": (allgather(WAIT, PUT, SIGNAL), "comes to a deadlock: 2 thread blocks wait without end", "deadlock"),
     "a semaphore that nobody releases": (allgather("acquire(semaphore = 0)", PUT, SIGNAL, WAIT), "comes to a deadlock", "deadlock"),
     "packets that come too late": (allgather("output[1 - rank] = copy(scratch[0], block = 0)", IN_PACKETS), "comes to a deadlock",
                                    "deadlock"),

@@ -103,7 +103,7 @@ KNOWN = [
 
 
 def call_of(program, op):
-    return re.search(rf"^  call \w+ = \w+ op={op} .*$", program, re.M)
+    return re.search(rf"^  call \w+ = \w+(?: with [\w, ]+)? op={op} .*$", program, re.M)
 
 
 def parameters(call):
@@ -143,7 +143,7 @@ def main():
         cases += sorted(KNOWN, key=lambda case: case[3] != "hung")
         chosen = []
         for name, program in programs.items():
-            for call in re.finditer(r"^  call \w+ = \w+ op=(\S+) .*$", program, re.M):
+            for call in re.finditer(r"^  call \w+ = \w+(?: with [\w, ]+)? op=(\S+) .*$", program, re.M):
                 for parameter in parameters(call[0]):
                     n = int(parameter[3])
                     value = choose.choice([v for v in (0, 1, n - 1, n + 1, n // 2, 2 * n, 4 * n + 3, 100000) if v != n])

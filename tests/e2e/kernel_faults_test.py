@@ -23,8 +23,11 @@ FAULTS = {
     "null": ("*(volatile float*)(long long)(mode - 3) = 1;", "crashed (segmentation fault)"),
     "division": ("volatile int zero = mode - 4; y[i] = 7 / zero;", "crashed (arithmetic error, as an integer division by zero)"),
     "assert": ("assert(mode != 5);", "crashed (aborted, as by an assert that fails)"),
-    "loop": ("for (volatile int on = mode; on;) {}", "doesn't end: none of its threads did for 3 s"),
-    "loop that reads": ("while (*(volatile const float*)x < 1e30f) __nanosleep(100);", "doesn't end: none of its threads did for 3 s"),
+    "loop": ("for (volatile int on = mode; on;) {}", "doesn't end: none of its threads has ended for 3 s"),
+    "loop that reads": (
+        "while (*(volatile const float*)x < 1e30f) __nanosleep(100);",
+        "doesn't end: none of its threads has ended for 3 s",
+    ),
     "recursion": ("y[i] = deep(x, mode);", "crashed (segmentation fault)"),
     "behind the end": ("y[256] = 1;", "'y' on rank 1, which has 256"),
     "before the begin": ("y[9 - mode] = 1;", "'y' on rank 1, which has 256"),
@@ -168,7 +171,7 @@ class Tests:
         for number, (name, (_, words)) in enumerate(FAULTS.items()):
             chosen = ways if name in ("wild store", "loop") else random.Random(number).sample(ways, 2)
             work += [(number + 1, way, words) for way in chosen]
-        work += [(MEETS, way, "doesn't end: none of its threads did for 3 s") for way in ([], ["--replay=1"])]
+        work += [(MEETS, way, "doesn't end: none of its threads has ended for 3 s") for way in ([], ["--replay=1"])]
         return [(lambda told: told, told) for told in warm] + [(self.fault, case) for case in work]
 
     def at_data(self, case):

@@ -26,7 +26,7 @@ TASK = re.compile(r"^  task t(\d+) (\w+)#(\d+) \w+ sm=(\d+) place=(\d+)( ranks=(
 class Program:
     def __init__(self, text):
         self.world = int(re.search(r" world=(\d+)", text)[1])
-        self.ops = {m[1]: m[2] for m in re.finditer(r'^  call (\w+) = \w+ op=(\S+)', text, re.M)}
+        self.ops = {m[1]: m[2] for m in re.finditer(r'^  call (\w+) = .*? op=(\S+)', text, re.M)}
         self.loads = {m[1] for m in re.finditer(r"^  call (\w+) = [^\n]* loads \d", text, re.M)}
         self.local = {m[1] for m in re.finditer(r'^  event ("[^"]*"|\S+) (?:local|hint)', text, re.M)}
         self.tasks = {}

@@ -46,7 +46,8 @@ def fixed_addresses():
 def without_one_wait(program):
     """(what, Program) for the first wait of each call on each kind of event, on tasks that wait for nothing else."""
     kinds = dict(re.findall(r'^  event ("[^"]*"|\S+) (local|peer|packet)', program, re.M))
-    calls = {label: f"{function} of '{op}'" for label, function, op in re.findall(r"^  call (\w+) = (\w+) op=(\S+)", program, re.M)}
+    found = re.findall(r"^  call (\w+) = (\w+(?: with [\w, ]+)?) op=(\S+)", program, re.M)
+    calls = {label: f"{function} of '{op}'" for label, function, op in found}
     seen = set()
     for match in re.finditer(r'^  task \S+ (\w+)#\d+ [^\n]*?(; wait ("[^"]*"|[\w.]+)(?: from \w+)?)(?=;|$)', program, re.M):
         kind = kinds[match[3]]

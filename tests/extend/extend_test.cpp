@@ -4,6 +4,8 @@
 
 #include "compiler/api/compile.h"
 #include "compiler/codegen/codegen.h"
+#include "compiler/functions/function.h"
+#include "compiler/ops/matmul_stage.h"
 #include "compiler/verify/verify.h"
 #include "ir/program_text.h"
 #include "tests/catch.h"
@@ -32,7 +34,8 @@ std::string refused(const std::string& text) {
 }
 
 void know_it_all() {
-  static const std::string errors = extend::register_softcap() + extend::register_chunk_ring();
+  static const std::string errors =
+      extend::register_softcap() + extend::register_chunk_ring() + extend::register_row_scale();
   REQUIRE(errors.empty());
 }
 
@@ -117,6 +120,88 @@ TEST_CASE("each wait of an algorithm from outside is needed, and its sums are pr
       if (index(t.call) == c) t.accesses[1].region.block.ref.n += 1;
     CHECK_FALSE(verified(p));
   }
+}
+
+std::string scaled(int64_t rows, int64_t K, const std::string& dtype, bool pair) {
+  const std::string head = fmt::format(
+      "graph g(world = 1) {{\n  input x : {1}[{0}, {2}]\n  input s : f32[{0}, 1]\n"
+      "  param w : {1}[48, {2}]\n  param v : {1}[48, {2}]\n  n = scale_rows(x, s)\n",
+      rows, dtype, K);
+  return head + (pair ? "  a = matmul(n, w, transpose_b = true)\n"
+                        "  b = matmul(n, v, transpose_b = true)\n  g = silu(a)\n"
+                        "  output y = mul(g, b)\n}"
+                      : "  output y = matmul(n, w, transpose_b = true)\n}");
+}
+
+TEST_CASE("a stage from outside is fused, printed, parsed and right with each way of few rows") {
+  know_it_all();
+  std::vector<fuzz::Case> cases;
+  // A lone row in line, from boxes, and staged; several rows; pairs.
+  for (const int64_t rows : {1, 3, 8})
+    for (const int64_t K : {40, 256, 2048})
+      for (const char* dtype : {"bf16", "f32"})
+        for (const bool pair : {false, true}) {
+          fuzz::Case c;
+          c.name = fmt::format("{} rows of {} {}{}", rows, K, dtype, pair ? ", a pair" : "");
+          c.text = scaled(rows, K, dtype, pair);
+          c.launches.resize(2);
+          c.seed = 5 + cases.size();
+          cases.push_back(c);
+          const api::Compiled made = compiled(c.text);
+          const std::string text = ir::print(made.program);
+          INFO(c.name << "\n" << text);
+          CHECK_THAT(
+              text, Contains(pair ? " = matmul with pair, scale op=" : " = matmul with scale op="));
+          CHECK_THAT(text, !Contains(" = scale_rows "));
+          ir::Diagnostics d;
+          const auto again = ir::parse_program(d.add_file("g.program", text), d);
+          REQUIRE(again);
+          CHECK(*again == made.program);
+        }
+  const fuzz::BatchResult r = fuzz::run_batch(cases, {.check_access = true});
+  for (size_t i = 0; i < cases.size(); ++i) {
+    INFO(cases[i].name << ": " << r.errors[i]);
+    CHECK(r.errors[i].empty());
+  }
+}
+
+TEST_CASE("a stage from outside is refused where it can't be") {
+  know_it_all();
+  const ir::Program right = compiled(scaled(3, 40, "bf16", true)).program;
+  ir::Diagnostics d;
+  const auto said = [&](std::vector<std::string> stages) {
+    ir::Call call = right.calls.back();
+    call.stages = std::move(stages);
+    return functions::refuse_stages(call);
+  };
+  CHECK(said({"pair", "scale"}).empty());
+  CHECK(said({"norm", "scale"}) ==
+        "calls 'matmul' with 'norm' and 'scale', which can't be together");
+  CHECK_THAT(said({"scale", "pair"}), Contains("twice or in another order than pair, norm, turn"));
+  CHECK(said({"add"}) == "calls 'matmul' with 'add', but without 'send'");
+  CHECK(said({"scales"}) ==
+        "calls 'matmul' with 'scales', which is no stage of it; did you mean 'scale'?");
+  CHECK(functions::register_stage({.function = "matmul", .name = "none"}) ==
+        "stage 'none' of 'matmul': it fills no slot of 'matmul'");
+  CHECK(functions::register_stage(
+            {.function = "matmul", .name = "none", .fills = {{"Cols", "ops::X"}}}) ==
+        "stage 'none' of 'matmul': 'matmul' has no slot 'Cols'");
+  ops::MatmulStage unknown;
+  unknown.name = "unknown";
+  CHECK(ops::register_matmul_stage(unknown) ==
+        "stage 'unknown' of matmul: no functions::Stage has this name");
+}
+
+TEST_CASE("tasks of a function from outside are held to what it says that they touch") {
+  know_it_all();
+  ir::Program p = compiled(graph(1, "f32", "4000, 7", "sum")).program;
+  ir::Diagnostics d;
+  REQUIRE(functions::check_touches(p, d));
+  for (ir::Call& call : p.calls)
+    for (ir::Param& param : call.params)
+      if (call.function == "softcap" && param.name == "BR") param.value = int64_t{1};
+  CHECK_FALSE(functions::check_touches(p, d));
+  CHECK_THAT(d.render(), Contains("softcap 'a' tile 0 touches other regions than it declares"));
 }
 
 TEST_CASE("its source stands in the kernel, and the Program's text carries it") {

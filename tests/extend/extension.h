@@ -13,4 +13,8 @@ namespace maco::extend {
 /// goes round once to be summed, and once more to be distributed. Returns as above.
 [[nodiscard]] std::string register_chunk_ring();
 
+/// scale_rows(x, s): each row of x times a number, and stage "scale" of matmul, which does that
+/// before a product. Returns as above.
+[[nodiscard]] std::string register_row_scale();
+
 }  // namespace maco::extend

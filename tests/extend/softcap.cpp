@@ -57,6 +57,22 @@ void tile(ops::TileContext& c) {
             ops::write(ops::box(y, r, r + br, 0, y.cols))});
 }
 
+// What a task touches, as the call's parameters say it.
+functions::Touches touches(const ir::Program& program, const ir::Call& call) {
+  const functions::CallView c(program, call);
+  const int64_t br = c.integer("BR"), cols = c.integer("cols"), rows = c.range("rows").hi;
+  return {.touches = [=, &call](const ir::Task& task) {
+    ir::Region part;
+    part.pitch = part.c1 = cols;
+    part.r0 = task.tile * br;
+    part.r1 = std::min(part.r0 + br, rows);
+    ir::Region x = part, y = part;
+    x.buffer = call.operands[0];
+    y.buffer = call.operands[1];
+    return task.accesses == std::vector<ir::Access>{ops::read(x), ops::write(y)};
+  }};
+}
+
 void meaning(reference::Call& call) {
   const double cap = call.number("cap", 0);
   for (int64_t i = 0; i < call.out[0].elements(); ++i)
@@ -76,7 +92,8 @@ std::string register_softcap() {
                  {"BR", ParamType::Int},
                  {"cap", ParamType::Number}},
       .operands = {{"x", functions::Access::Read}, {"y", functions::Access::Write}},
-      .source = {{"rows.cuh"}, kSource}};
+      .source = {{"rows.cuh"}, kSource},
+      .touches = touches};
   ops::OpDef op;
   op.kind = "softcap";
   op.summary = "cap tanh(x / cap)";

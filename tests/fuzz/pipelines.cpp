@@ -23,7 +23,7 @@ bool can_be_ordered(const ir::Graph& graph) {
   options.target = "cpu";
   options.stop_after = "tile";
   return passes::run_pipeline(graph, options, diagnostics).ok ||
-         diagnostics.render().find("with microbatches one behind the other") == std::string::npos;
+         diagnostics.render().find("with microbatches one after the other") == std::string::npos;
 }
 
 }  // namespace

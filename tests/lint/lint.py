@@ -12,6 +12,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 
+import twins
 from sources import ROOT, TOKEN, read, tracked
 
 SOURCES = (".cpp", ".h", ".cuh", ".py", ".sh")
@@ -101,8 +102,8 @@ def loops(code):
 
 # ---- rules -------------------------------------------------------------------------------------------------------------------
 
-# Differences between host and device live in the intrinsics of either, and in the atoms of matrix products.
-MAY_DIFFER = re.compile(r"runtime/device/(intrinsics|mma\w*|atoms\w*)\.cuh$|runtime/device/(mma|atoms|cuda)/|runtime/cpu/|tests/cuda/")
+# Differences between host and device live in the intrinsics of either.
+MAY_DIFFER = re.compile(r"runtime/device/(intrinsics|cuda)/|runtime/cpu/|tests/cuda/")
 HOST_OR_DEVICE = re.compile(r"\b(__CUDA\w*|__NVCC__|MACO_CPU|MACO_HAS_\w+|MACO_HOST\w*)\b")
 IS_DEVICE = re.compile(r"runtime/device/.*\.cuh$")
 
@@ -115,25 +116,32 @@ def host_or_device(tree):
         code = blanked(text, strings=True)
         for match in re.finditer(r"^[ \t]*#[ \t]*(?:if|ifdef|ifndef|elif)\b[^\n]*", code, re.M):
             if HOST_OR_DEVICE.search(match[0]):
-                yield path, line_of(code, match.start()), f"'{match[0].strip()}': host and device differ in intrinsics and atoms only"
+                yield path, line_of(code, match.start()), f"'{match[0].strip()}': host and device differ in intrinsics only"
             elif IS_DEVICE.match(path):
-                message = f"'{match[0].strip()}': device headers outside of intrinsics and atoms have no conditions"
+                message = f"'{match[0].strip()}': device headers outside of intrinsics have no conditions"
                 yield path, line_of(code, match.start()), message
 
 
-INTRINSICS_INCLUDE = {'"cpu_context.h"', "<cmath>", "<cstdint>", "<cstring>"}
+CPU_INTRINSICS = "runtime/cpu/intrinsics/"
+INTRINSICS_INCLUDE = {"<cmath>", "<cstdint>", "<cstring>"}
 
 
 def includes_nothing(tree):
-    """Device headers and emitted kernels include nothing; the intrinsics of the CPU target include four headers."""
+    """Device headers and emitted kernels include nothing; the intrinsics of the CPU target include each other, and three headers."""
     for path, text in tree.items():
         emitted = path.startswith("emitted/")
-        if not (emitted or path.startswith(("runtime/device/", "runtime/cpu/intrinsics/"))) or not path.endswith((".cu", ".cuh", ".h")):
+        if not (emitted or path.startswith(("runtime/device/", CPU_INTRINSICS))) or not path.endswith((".cu", ".cuh", ".h")):
             continue
         code = blanked(text, strings=False)
         for match in re.finditer(r"^[ \t]*#[ \t]*include\s*(\S+)|__has_include\b|^[ \t]*(?:import|module)\b", code, re.M):
-            if not (path.startswith("runtime/cpu/intrinsics/") and match[1] in INTRINSICS_INCLUDE):
+            own = match[1] and CPU_INTRINSICS + match[1].strip('"') in tree
+            if not (path.startswith(CPU_INTRINSICS) and (own or match[1] in INTRINSICS_INCLUDE)):
                 yield path, line_of(code, match.start()), f"'{match[0].strip()}': includes nothing"
+
+
+def twins_agree(tree):
+    """The three twins of the machine's functions declare what the list of them says, and no more."""
+    yield from twins.compare(tree, blanked)
 
 
 def readmes(tree):
@@ -325,14 +333,14 @@ FLAG_PTX = re.compile(r"\b(ld|st|red|atom)\.(acquire|release|acq_rel|relaxed)\b[
 def flags_in_place(tree):
     """Ops don't touch flags: they wait and signal through sync and pages; PTX for flags stands in intrinsics."""
     for path, text in tree.items():
-        if not IS_DEVICE.match(path) or path == "runtime/device/intrinsics.cuh":
+        if not IS_DEVICE.match(path) or path.startswith("runtime/device/intrinsics/"):
             continue
         code = blanked(text, strings=False)
         if path.startswith("runtime/device/ops/"):
             for match in FLAG_WORDS.finditer(blanked(text, strings=True)):
                 yield path, line_of(text, match.start()), f"'{match[1]}' in an op: waits and signals are those of sync.cuh and pages.cuh"
         for match in FLAG_PTX.finditer(code):
-            yield path, line_of(code, match.start()), f"'{match[0]}' outside of intrinsics.cuh"
+            yield path, line_of(code, match.start()), f"'{match[0]}' outside of intrinsics"
         for match in re.finditer(r"cp\.async\.bulk\.wait_group\.read", code):
             yield path, line_of(code, match.start()), "'.read' does not wait until what was written is visible"
 
@@ -463,6 +471,35 @@ def quoted_messages(tree):
             yield page, line_of(tree[page], match.start()), f"'{match[1]}': no source says so"
 
 
+# A string with one of these words is a sentence; others name something, or say what is expected.
+VERB = re.compile(r"\b(?:am|is|isn't|are|aren't|has|have|must|can't|cannot|may|would|does|takes|gives|names|needs|waits|unknown)\b")
+
+
+def sentence_of(literal):
+    """The words of a message, without what is filled in, or () if the string is no sentence."""
+    text = re.sub(r"\{[^{}]*\}", " ", literal)
+    words = tuple(re.findall(r"[A-Za-z][A-Za-z']*", text))
+    return words if len(words) > 1 and VERB.search(text) else ()
+
+
+def messages_once(tree):
+    """What is wrong with a graph is said in compiler/graph alone, whoever built the graph: no frontend has the same message."""
+    said = {}
+    for path, text in tree.items():
+        if path.startswith("compiler/graph/") and path.endswith((".cpp", ".h")):
+            said.update((sentence_of(line), path) for line in messages_in(text).splitlines())
+    said.pop((), None)
+    for path, text in tree.items():
+        # Plans of MSCCL++ and CUDA kernels are other documents than graphs.
+        if not path.startswith("compiler/frontend/") or not path.endswith((".cpp", ".h")) or "/mscclpp_" in path or "/cuda/" in path:
+            continue
+        for line in messages_in(text).splitlines():
+            other = said.get(sentence_of(line))
+            if other:
+                where = line_of(text, max(0, text.find(line[:20])))
+                yield path, where, f"'{line}' is a message of {other}, too: make the check there, and call it"
+
+
 # Files that may know ops and device functions by name, and why.
 KNOW_NAMES = {
     r"compiler/ops/": "ops, and the tile rules that call device functions",
@@ -477,8 +514,7 @@ KNOW_NAMES = {
     r"compiler/frontend/huggingface/import\.cpp$": "functions of the templates of models",
     r"compiler/frontend/cuda_kernels\.cpp$": "reads the kernels that ops 'cuda' name",
     r"compiler/frontend/cuda/": "names of CUDA's own functions",
-    r"compiler/passes/(fuse\w*|gather_products|push_products|prepare_operands|graph_edit)\.cpp$":
-        "patterns of the ops that are fused, until ops declare what they absorb",
+    r"compiler/passes/(fuse/\w+|prepare_operands)\.cpp$": "patterns of the ops that are fused, until ops declare what they absorb",
 }
 # Names that are words of something else, too: of those only comparisons count.
 OTHER_WORDS = {"chunks", "clear", "copy", "cuda", "max", "reduce", "send", "sum", "transpose"}
@@ -495,6 +531,8 @@ def entity_names(tree):
     for path, text in tree.items():
         if path.startswith("compiler/ops/"):
             names.update(re.findall(r'\bkind = "(\w+)";', text))
+            if path.startswith("compiler/ops/stages/"):  # the attribute that says that an op has the stage
+                names.update(re.findall(r'\.attrs = \{\{"(\w+)"', text))
         elif path.startswith("runtime/device/ops/"):
             names.update(DEVICE_FUNCTION.findall(text))
     return names
@@ -521,8 +559,8 @@ def names_in_place(tree):
         yield "tests/lint/lint.py", 1, f"KNOW_NAMES lists '{where}', where no name is known any more"
 
 
-RULES = [host_or_device, includes_nothing, readmes, links, layers, waits_bounded, waits_compare, waits_acquire, no_volatile, no_fence,
-         flags_in_place, names_included, left_overs, headers_say, quoted_messages, names_in_place]
+RULES = [host_or_device, includes_nothing, twins_agree, readmes, links, layers, waits_bounded, waits_compare, waits_acquire, no_volatile,
+         no_fence, flags_in_place, names_included, left_overs, headers_say, quoted_messages, messages_once, names_in_place]
 
 
 def lint(tree, rules=None):
@@ -555,6 +593,18 @@ BAD = [
     (includes_nothing, "runtime/device/numbers.cuh", "#include <cuda_fp16.h>\n", "cuda_fp16"),
     (includes_nothing, "runtime/cpu/intrinsics/intrinsics.h", "#include <vector>\n", "vector"),
     (includes_nothing, "emitted/kernel.cu", "#include <cstdint>\n", "cstdint"),
+    (twins_agree, "runtime/cpu/intrinsics/cta.h", ("MACO_FN void start_sync() {}\n", ""), "does not declare 'void start_sync()'"),
+    (twins_agree, "runtime/device/intrinsics/memory.cuh",
+     ("MACO_FN void prefetch(", "MACO_FN void prefetch_far() {}\nMACO_FN void prefetch("),
+     "declares 'void prefetch_far()'"),
+    (twins_agree, "runtime/device/intrinsics/copies.cuh", ("i32 = 0x7fffffff", "i32 = 0"), "i32 = 0)"),
+    (twins_agree, "tests/unit/mock_intrinsics.h", ("float fdiv(float a, float b)", "float fdiv(float a, double b)"),
+     "'float fdiv(float, float)'"),
+    (twins_agree, "tests/unit/mock_tensor_cores.h", ("inline u32 transpose_matrix(u32 matrix)", "inline u64 transpose_matrix(u32 matrix)"),
+     "declares 'u64 transpose_matrix(u32)'"),
+    (twins_agree, "runtime/device/intrinsics/interface.txt", ("gpu cpu -      void pair_sync()", "gpu cpu mock   void pair_sync()"),
+     "has for mock"),
+    (twins_agree, "runtime/cpu/intrinsics/novel.h", "namespace maco {}\n", "subject 'novel'"),
     (readmes, "compiler/novel/pass.cpp", "int x;\n", "README"),
     (links, "compiler/CMakeLists.txt", ("maco_library(maco_verify ${verify} LINK maco_ir)",
                                         "maco_library(maco_verify ${verify} LINK maco_ir maco_passes)"),
@@ -590,7 +640,7 @@ BAD = [
     (no_volatile, "emitted/kernel.cu", "volatile int flag;\n", "volatile"),
     (no_fence, "runtime/device/sync.cuh", "MACO_FN void f(u32* p) { __threadfence_system(); store_relaxed(p, 1); }\n",
      "__threadfence_system"),
-    (no_fence, "runtime/device/intrinsics.cuh", 'asm volatile("fence.acq_rel.gpu;" ::: "memory");\n', "fence.acq_rel.gpu"),
+    (no_fence, "runtime/device/intrinsics/flags.cuh", 'asm volatile("fence.acq_rel.gpu;" ::: "memory");\n', "fence.acq_rel.gpu"),
     (no_fence, "runtime/cpu/intrinsics/intrinsics.h", "inline void f() { std::atomic_thread_fence(std::memory_order_release); }\n",
      "atomic_thread_fence"),
     (flags_in_place, "runtime/device/ops/matmul.cuh", "MACO_FN void f(u32* p) { store_release_sys(p, 1); }\n", "store_release_sys"),
@@ -604,6 +654,11 @@ BAD = [
     (quoted_messages, "docs/troubleshooting.md", "| `no device: the driver shows no GPU` | |\n", "no source says so"),
     (quoted_messages, "docs/troubleshooting.md", "| `no device: ... shows ... no driver` | |\n", "no source says so"),
     (quoted_messages, "runtime/host/driver.cpp", ("the NVIDIA driver shows no GPU", "there is no GPU"), "the NVIDIA driver shows no GPU"),
+    (messages_once, "compiler/frontend/build_ops.cpp",
+     'c.error(loc, fmt::format("\'{}\' is read "\n                          "before it is defined{}", name, hint));\n',
+     "compiler/graph/check_ops.cpp"),
+    (messages_once, "compiler/frontend/build_order.cpp", 'auto text = fmt::format("{} has no ops{}", what, hint);\n',
+     "compiler/graph/check_constraints.cpp"),
     (names_in_place, "compiler/passes/tile.cpp", 'bool f(const Op& op) { return op.kind == "allreduce"; }\n', "'allreduce'"),
     (names_in_place, "compiler/passes/tile.cpp", 'bool f(const Op& op) { return op.kind != "copy"; }\n', "'copy'"),
     (names_in_place, "compiler/codegen/codegen.cpp", 'bool f(const Call& c) { return c.function == "cuda_kernel"; }\n', "'cuda_kernel'"),
@@ -620,12 +675,13 @@ GOOD = [
     ("runtime/device/sync.cuh", "// A wait is never while (load_acquire_sys(p) != 3), nor volatile, nor a __threadfence().\n"),
     ("runtime/device/sync.cuh",
      "MACO_FN u32 f(Context& c) { u32 n = 0; for (int r = 0; r < c.world; ++r) n += load_relaxed(p + r); return n; }\n"),
-    ("runtime/device/intrinsics.cuh", 'MACO_FN void f() { asm volatile("fence.proxy.async;" ::: "memory"); }\n'),
+    ("runtime/device/pages.cuh", 'MACO_FN void f() { asm volatile("fence.proxy.async;" ::: "memory"); }\n'),
     ("compiler/codegen/novel.cpp", '#include "ir/program.h"\nstd::vector<int> list;  // of ir/program.h\n'),
-    ("runtime/device/mma_sm90.cuh", "#if MACO_HAS_WGMMA\n#endif\n"),
+    ("runtime/device/intrinsics/mma.cuh", "#if MACO_HAS_WGMMA\n#endif\n"),
     ("docs/troubleshooting.md", "| `no device: ... shows no GPU` | |\n"),
     ("compiler/passes/tile.cpp", '// An op of kind == "allreduce".\nconst char* wide = "max";\n'),
     ("compiler/passes/tile.cpp", 'const std::string text = "an allreduce of \'matmul\'";\n'),
+    ("compiler/frontend/dsl_parse.cpp", 'auto what = scan_.name("the name of a tensor");  // two phases are called so\n'),
     ("ir/program_text.h", "\n/// How many.\nint count_tasks(const Program& program);\nint count_calls(const Program& program);\n"),
 ]
 

@@ -248,8 +248,11 @@ TEST_CASE("the standard folder follows the environment") {
     setenv("MACO_CACHE_DIR", wrong.c_str(), 1);
     Status refused;
     CubinCache::standard(refused);
-    CHECK(refused.message ==
-          fmt::format("MACO_CACHE_DIR is '{}', where no folder can be (empty: no cache)", wrong));
+    CHECK(
+        refused.message ==
+        fmt::format(
+            "MACO_CACHE_DIR is '{}', where no folder can be made (set it to nothing for no cache)",
+            wrong));
   }
   for (const std::string& right : {folder.path.string(), (folder.path / "a/b").string() + "/"}) {
     setenv("MACO_CACHE_DIR", right.c_str(), 1);

@@ -204,7 +204,7 @@ TEST_CASE("chunks: faults, each with a run that shows it") {
   signal(to = 1 - rank)
   output[0] = reduce(input[0], scratch[0])
 )");
-  CHECK(c.says("comes to a deadlock: 2 thread blocks wait for ever"));
+  CHECK(c.says("comes to a deadlock: 2 thread blocks wait without end"));
   shows(c, Deadlock);
 
   c = reduce(R"(

@@ -88,7 +88,7 @@ TEST_CASE("collectives deliver what they promise") {
       {"put op=one", "copy(0 -> 1)", "copy(1 -> 1)",
        "moves data from access 1, which it may leave unwritten"},
       {"put op=one", "moves copy(0 -> 1)", "",
-       "which nothing was moved to in this launch as a whole"},
+       "parts of which nothing was moved to in this launch"},
       {"combine op=one", "(0, 1 -> 2)", "(1 -> 2)", ": that of rank 0 is absent"},
       {"combine op=one", "(0, 1 -> 2)", "(0, 0, 1 -> 2)", "of rank 0 twice"},
       {"combine op=one", "reduce max(0, 1 -> 2)", "copy(0, 1 -> 2)",
@@ -101,7 +101,7 @@ TEST_CASE("collectives deliver what they promise") {
       {"task", "block=shift(1)*1]; may gathered[", "block=shift(2)*1]; may gathered[",
        "reads none that allgather 'gathered' (put) tile 0 of rank 1 writes there"},
       {"collective meet", "collective meet barrier", "collective met barrier",
-       "order: nothing does what 'met' promises"},
+       "order: no task does the work of 'met'"},
   };
   for (const Change& c : changes) {
     INFO(c.after << ": " << c.from << " -> " << c.to);
@@ -147,7 +147,7 @@ TEST_CASE("a reduction round a ring is followed from rank to rank") {
       {"hop op=top", "reduce max(0, 1 -> 2)", "reduce sum(0, 1 -> 2)",
        "reduces by 'max' what was reduced by 'sum'"},
       {"hop op=all", "copy(0 -> 1, 2)", "copy(0 -> 1)",
-       "which nothing was moved to in this launch as a whole"},
+       "parts of which nothing was moved to in this launch"},
   };
   for (const Change& c : changes) {
     INFO(c.after << ": " << c.from << " -> " << c.to);
@@ -173,14 +173,14 @@ TEST_CASE("messages are what their senders sent, and zeros where there are none"
   };
   const Change changes[] = {
       {"collective a message", "peer=1", "peer=2", "of 'x' of rank 0 instead of"},
-      {"collective a message", "in=x", "in=z", "nothing was moved to in this launch as a whole"},
+      {"collective a message", "in=x", "in=z", "nothing was moved to in this launch"},
       {"collective a message", "sender=first", "sender=second",
        "nothing says what send 'first' has to deliver"},
       {"collective a message", "ranks=0x6", "ranks=0x2",
        "nothing says what 'a' has to deliver to rank 2"},
       {"collective a message", "ranks=0x6", "ranks=0x7", "'a' is promised twice"},
       {"collective a zeros", "ranks=0x1", "ranks=0x3", "'a' is promised twice"},
-      {"collective t message", "in=u", "in=x", "nothing was moved to in this launch as a whole"},
+      {"collective t message", "in=u", "in=x", "nothing was moved to in this launch"},
       // What is moved.
       {"clear op=a", "clear(-> 0)", "copy(0 -> 0)",
        "from elements 0 to 64 of 'a' of rank 0 instead of zeros"},
@@ -204,7 +204,7 @@ TEST_CASE("messages are what their senders sent, and zeros where there are none"
     exchanged += line + "\n";
   }
   CHECK_THAT(verdict(exchanged),
-             Contains("'a' (take) tile 0 on rank 1 reads a.slots[0:1, 0:64], which "
+             Contains("'a' (take) tile 0 on rank 1 reads a.slots[0:1, 0:64], parts of which "
                       "nothing was moved to in this launch"));
 }
 
@@ -229,7 +229,7 @@ TEST_CASE("a chunk that is moved to the wrong place, left out or doubled is seen
   // The own second tile is copied to where nothing is missing.
   CHECK_THAT(verdict(with(text, "c2#1", "write y[0:1, 64:96 block=self*1]",
                           "write y[0:1, 64:80 block=self*1]")),
-             Contains("order: no task writes y[0:1, 80:96], which is output, on rank 0"));
+             Contains("order: no task writes output y[0:1, 80:96] on rank 0"));
 }
 
 TEST_CASE("a kernel moves what its Program declares") {

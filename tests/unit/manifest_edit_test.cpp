@@ -235,8 +235,7 @@ TEST_CASE("what the graph says otherwise is named") {
              Contains("for 3 ranks, but the graph for 2"));
   CHECK_THAT(reason([](Manifest& m) { m.dims[0].hi = 7; }), Contains("dims are not those"));
   CHECK_THAT(reason([](Manifest& m) { m.scalars.clear(); }), Contains("scalars are not those"));
-  CHECK_THAT(reason([](Manifest& m) { m.tensors.pop_back(); }),
-             Contains("has not the graph's 'z'"));
+  CHECK_THAT(reason([](Manifest& m) { m.tensors.pop_back(); }), Contains("lacks the graph's 'z'"));
   CHECK_THAT(reason([](Manifest& m) { m.tensors.push_back(m.tensors[0]); }),
              Contains("or has it twice"));
   CHECK_THAT(reason([](Manifest& m) { m.tensors[0].name = "h"; }), Contains("has a tensor 'h'"));

@@ -29,6 +29,7 @@
 // Behind it.
 #include "runtime/device/ops/matmul_few_mma.cuh"
 #include "runtime/device/ops/matmul_line.cuh"
+#include "runtime/device/ops/matmul_norm.cuh"
 #include "runtime/device/ops/matmul_tensor.cuh"
 #include "runtime/device/ops/matmul_ways.cuh"
 #include "runtime/device/ops/reduce.cuh"
@@ -36,9 +37,19 @@
 #include "runtime/device/ops/rope.cuh"
 #include "runtime/device/ops/softmax.cuh"
 // Behind rope.
+// clang-format off
 #include "runtime/device/ops/attention_pages.cuh"
+#include "runtime/device/ops/attention_step_shape.cuh"
+#include "runtime/device/ops/attention_step_warp.cuh"
+#include "runtime/device/ops/attention_step_lone.cuh"
 #include "runtime/device/ops/attention_step.cuh"
+#include "runtime/device/ops/attention_merge.cuh"
+#include "runtime/device/ops/attention_tile_shape.cuh"
+#include "runtime/device/ops/attention_tile_warp.cuh"
+#include "runtime/device/ops/attention_tile_group.cuh"
+#include "runtime/device/ops/attention_tile_lone.cuh"
 #include "runtime/device/ops/attention_tile.cuh"
+// clang-format on
 // What matmul_ways.cuh and rope.cuh declare.
 #include "runtime/device/ops/matmul_append.cuh"
 #include "runtime/device/ops/matmul_turn.cuh"

@@ -82,6 +82,25 @@ template <class C>
 struct InBlocks : C {
   static constexpr bool blocks = true;
 };
+// A config as kernels have it for calls with these stages.
+template <class Config, bool kPair = false, bool kNorm = false, bool kTurn = false,
+          bool kAppend = false>
+struct Staged : Config {
+  static constexpr bool has_pair = kPair, has_halve = false;
+  static constexpr int other_at = 2, norm_at = kPair ? 3 : 2, sines_at = 2;
+  static constexpr int y_at = 2 + kPair + kNorm + kTurn, cache_at = y_at + 1,
+                       next_cache_at = y_at + 2;
+  template <bool kHas, template <class> class Has, template <class> class Without>
+  using Slot = typename Either<kHas, Has<Staged>, Without<Staged>>::type;
+  using Rows = Slot<kNorm, ops::NormRows, ops::PlainRows>;
+  using Turn = Slot<kTurn, ops::TurnHeads, ops::NoTurn>;
+  using Target = Slot<kAppend, ops::ToCaches, ops::ToResult>;
+  using Add = ops::NoAddition<Staged>;
+  using Send = ops::NoSend<Staged>;
+  using Order = ops::TilesInOrder<Staged>;
+};
+template <class Config>
+using Alone = Staged<Config>;
 // Sums that are nothing but rounded products: of -0 or 0.
 template <class C>
 struct Tiny : C {
@@ -92,7 +111,7 @@ struct Tiny : C {
 // As boxes do: what lies beyond b is zeros.
 template <class C>
 void load_boxes(Context& ctx, const Args& args, u32 tile) {
-  using One = ops::MatmulOf<C, false, false>;
+  using One = Alone<C>;
   using P = ops::MatmulPages<One, 1>;
   using W = typename C::W;
   const ops::MatmulTile<One> t(ctx, tile);
@@ -118,9 +137,9 @@ void load_product(Context& ctx, u32 tile) {
   if constexpr (C::boxes)
     load_boxes<C>(ctx, args, tile);
   else if constexpr (C::blocks)
-    ops::matmul_tensor_load<ops::MatmulOf<C, false, false>>(ctx, args, tile);
+    ops::matmul_tensor_load<Alone<C>>(ctx, args, tile);
   else
-    ops::matmul_load<C>(ctx, args, tile);
+    ops::matmul_load<Alone<C>>(ctx, args, tile);
 }
 
 template <class C>
@@ -153,7 +172,7 @@ std::vector<typename C::Y> multiply(i64 rows, double* error, bool stopped = fals
         [&](Context& ctx) { load_product<C>(ctx, static_cast<u32>(t)); },
         [&](Context& ctx) {
           if (stopped) store_relaxed(&ctx.memory()->stop, 1);
-          ops::matmul<C>(ctx, Args{ctx, nullptr}, static_cast<u32>(t));
+          ops::matmul<Alone<C>>(ctx, Args{ctx, nullptr}, static_cast<u32>(t));
         });
   if constexpr (C::a_packets) out_of_packets(packets.second, y);
   if (error) {
@@ -386,9 +405,9 @@ template <class C>
 void load_tile(Context& ctx, u32 tile) {
   const Args args{ctx, nullptr};
   if constexpr (C::method == ops::MatmulMethod::wgmma)
-    ops::matmul_tensor_load<ops::MatmulOf<C, false, false>>(ctx, args, tile);
+    ops::matmul_tensor_load<Alone<C>>(ctx, args, tile);
   else
-    ops::matmul_load<C>(ctx, args, tile);
+    ops::matmul_load<Alone<C>>(ctx, args, tile);
 }
 template <class C>
 void check_shared() {
@@ -402,7 +421,9 @@ void check_shared() {
       run_tile(
           {a.data(), b.data(), y.data()}, {}, static_cast<int>(C::b_page_bytes),
           [&](Context& ctx) { load_tile<C>(ctx, static_cast<u32>(t)); },
-          [&](Context& ctx) { ops::matmul<C>(ctx, Args{ctx, nullptr}, static_cast<u32>(t)); });
+          [&](Context& ctx) {
+            ops::matmul<Alone<C>>(ctx, Args{ctx, nullptr}, static_cast<u32>(t));
+          });
     std::vector<double> expected(static_cast<size_t>(C::kRows * C::N));
     for (i64 m = 0; m < C::kRows; ++m)
       for (i64 n = 0; n < C::N; ++n)
@@ -545,18 +566,18 @@ void check_formed(i64 rows, bool normed) {
         [&](Context& ctx) {
           const Args args{ctx, nullptr};
           if constexpr (C::kPaired)
-            normed ? ops::matmul_pair_normed_load<C>(ctx, args, tile)
-                   : ops::matmul_pair_load<C>(ctx, args, tile);
+            normed ? ops::matmul_load<Staged<C, true, true>>(ctx, args, tile)
+                   : ops::matmul_load<Staged<C, true>>(ctx, args, tile);
           else
-            ops::matmul_normed_load<C>(ctx, args, tile);
+            ops::matmul_load<Staged<C, false, true>>(ctx, args, tile);
         },
         [&](Context& ctx) {
           const Args args{ctx, nullptr};
           if constexpr (C::kPaired)
-            normed ? ops::matmul_pair_normed<C>(ctx, args, tile)
-                   : ops::matmul_pair<C>(ctx, args, tile);
+            normed ? ops::matmul<Staged<C, true, true>>(ctx, args, tile)
+                   : ops::matmul<Staged<C, true>>(ctx, args, tile);
           else
-            ops::matmul_normed<C>(ctx, args, tile);
+            ops::matmul<Staged<C, false, true>>(ctx, args, tile);
         });
   }
   std::vector<double> expected;
@@ -625,9 +646,12 @@ void check_turned(i64 rows) {
     run_tile(
         operands, {rows}, static_cast<int>(C::b_page_bytes),
         [&](Context& ctx) {
-          ops::matmul_turned_load<C>(ctx, Args{ctx, nullptr}, static_cast<u32>(t));
+          ops::matmul_load<Staged<C, false, false, true>>(ctx, Args{ctx, nullptr},
+                                                          static_cast<u32>(t));
         },
-        [&](Context& ctx) { ops::matmul_turned<C>(ctx, Args{ctx, nullptr}, static_cast<u32>(t)); });
+        [&](Context& ctx) {
+          ops::matmul<Staged<C, false, false, true>>(ctx, Args{ctx, nullptr}, static_cast<u32>(t));
+        });
   std::vector<double> expected(static_cast<size_t>(rows * C::N));
   for (i64 m = 0; m < rows; ++m) {
     double* row = expected.data() + m * C::N;
@@ -670,13 +694,16 @@ void check_appended(i64 rows, i64 at) {
           [&](Context& ctx) { compute(ctx, Args{ctx, nullptr}, static_cast<u32>(t)); });
   };
   if constexpr (kTurned) {
-    run({a.data(), b.data(), y.data()}, ops::matmul_turned_load<C>, ops::matmul_turned<C>);
+    run({a.data(), b.data(), y.data()}, ops::matmul_load<Staged<C, false, false, true>>,
+        ops::matmul<Staged<C, false, false, true>>);
     run({a.data(), b.data(), own.data(), first.data(), next.data()},
-        ops::matmul_turned_appended_load<C>, ops::matmul_turned_appended<C>);
+        ops::matmul_load<Staged<C, false, false, true, true>>,
+        ops::matmul<Staged<C, false, false, true, true>>);
   } else {
-    run({a.data(), b.data(), y.data()}, ops::matmul_load<C>, ops::matmul<C>);
-    run({a.data(), b.data(), own.data(), first.data(), next.data()}, ops::matmul_appended_load<C>,
-        ops::matmul_appended<C>);
+    run({a.data(), b.data(), y.data()}, ops::matmul_load<Alone<C>>, ops::matmul<Alone<C>>);
+    run({a.data(), b.data(), own.data(), first.data(), next.data()},
+        ops::matmul_load<Staged<C, false, false, false, true>>,
+        ops::matmul<Staged<C, false, false, false, true>>);
   }
   // Columns [begin, end) of the result as rows from `row` on of a matrix, the rest untouched.
   const Tensor<X> untouched(1);

@@ -95,7 +95,7 @@ TEST_CASE("temporaries that can't have packets") {
       {"row : bf16[1 x 64] temp packets", "row : u8[1 x 64] temp packets",
        "temporary 'row' has packets of 1 byte, but they are of 2 or 4"},
       {"row : bf16[1 x 64] temp packets", "row : bf16[1 x 64] temp packets use=1",
-       "temporary 'row' is use 1, but only slots take turns"},
+       "temporary 'row' has use 1, but only slots have uses"},
       {"write row[0:1, 0:32]", "may row[0:1, 0:32]",
        "matmul 'row' tile 0 may write the packets of temporary 'row', which every launch has to "
        "send"},

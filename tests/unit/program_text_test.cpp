@@ -17,7 +17,7 @@ constexpr const char* kExample =
   buffer h : f32[tokens max 64 x 2048] temp offset=0
   buffer p.slots : bf16[2 x 4096] slot rotation=2 packets offset=0
   call c0 = matmul op=h kind=matmul { M=64 eps=1e-06 one=1.0 wide=true mode=by_block odd=word "bf16" X=bf16 rows=const 64 pos=value %0 turns=table [0x0, 0xffffffffffffffff] epilogue=body(acc f32, column bf16) "t0 = add(%0, %1) : f32; t1 = mul(t0, value=0.10000000000000001) : bf16" } (x, h) loads 1 ring=0 pages=1 page_bytes=4096 ahead, 0 ring=1 pages=2 page_bytes=64 behind
-  call c1 = push op=y kind=allreduce (p.slots) moves copy(0 -> 1), reduce max(0, 1 -> 2, 3)
+  call c1 = push with pair, "a b" op=y kind=allreduce (p.slots) moves copy(0 -> 1), reduce max(0, 1 -> 2, 3)
   event e0 local count=16
   event y.push packet
   task t0 c0#3 compute sm=2 place=0: read x[0:64, 0:1024]; write h[0:64, 0:64]; signal e0
@@ -224,7 +224,8 @@ class Random {
       p.buffers.push_back(b);
     }
     for (int64_t n = 1 + below(3); n > 0; --n) {
-      Call c{text(), text(), text(), {}, {}, {}, {}, {}};
+      Call c{text(), text(), text(), {}, {}, {}, {}, {}, {}};
+      for (int64_t k = below(3); k > 0; --k) c.stages.push_back(text());
       for (int64_t k = below(3); k > 0; --k)
         c.loads.push_back(
             {narrow<uint32_t>(), narrow<uint32_t>(), integer(), integer(), box(), coin()});

@@ -44,7 +44,7 @@ class RandomProgram {
       for (const Variable& v : p_.variables) p_.values.push_back({Expr::var(v.name), v.range});
     }
     buffers();
-    p_.calls = {{"a", "op", "f", {}, {}, {}, {}, {}}};
+    p_.calls = {{"a", "op", "f", {}, {}, {}, {}, {}, {}}};
     const int64_t tasks =
         small_ ? (p_.world > 1 ? 1 + below(3) : 2 + below(5)) : 2 + below(p_.world > 1 ? 6 : 9);
     for (int64_t i = 0; i < tasks; ++i) task(static_cast<uint32_t>(i));

@@ -43,7 +43,7 @@ TEST_CASE("a trace says of which kernel it is") {
   program.name = "g";
   program.target = "sm_90a";
   REQUIRE(api::read_trace("[" + task, error, &kernel));
-  CHECK_THAT(api::other_kernel(kernel, program), Contains("doesn't say of which kernel"));
+  CHECK_THAT(api::other_kernel(kernel, program), Contains("doesn't say which kernel"));
   const auto of = [&](const std::string& graph, const std::string& target,
                       const std::string& hash) {
     const auto found = api::read_trace(

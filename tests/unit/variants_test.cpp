@@ -199,7 +199,7 @@ TEST_CASE("variants share their tensors, and give the bits of any of them") {
 
 TEST_CASE("a variant that isn't there") {
   for (const auto& [text, why] :
-       {std::pair{std::string(kGraph), "'sm_roles' has 3 variants, and so no 4"},
+       {std::pair{std::string(kGraph), "'sm_roles' has 3 variants: there is no variant 4"},
         {std::string("graph g { input x : f32[4]\n output y = relu(x) }"),
          "'sm_roles' of this graph has no variants"}}) {
     ir::Diagnostics d;

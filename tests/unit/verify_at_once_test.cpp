@@ -158,7 +158,7 @@ TEST_CASE("nobody can tell packets apart that are written twice, in whatever ord
     for (const bool symmetry : {true, false})
       CHECK_THAT(verdict(parse_text(kTwice), at_once, symmetry).said,
                  Contains("count: exp 'first' tile 0 of rank 0 and exp 'second' tile 0 of rank 0 "
-                          "write the same packets of 's' on rank 1: nobody can tell"));
+                          "write the same packets of 's' on rank 1: a reader can't tell"));
 }
 
 // Two CTAs write a byte in common, the second in a block and around the end of a row.

@@ -68,13 +68,13 @@ TEST_CASE("the task behind a hand-over takes it back") {
   text = with(with(text, "compute sm=0 place=0", "comm sm=0 place=0"), "compute sm=0 place=1",
               "comm sm=1 place=1");
   text = with(text, "; wait q\n", "\n");
-  CHECK_THAT(verdict(text),
-             Contains("comes behind allreduce 'q' (hand_over) tile 0, but is of no use to it"));
+  CHECK_THAT(verdict(text), Contains("comes after allreduce 'q' (hand_over) tile 0, but takes back "
+                                     "what another op hands over"));
   // On another CTA.
   text = with(changed("ctas=2", "ctas=3"), "comm 1..2", "comm 1..3");
   text = with(text, "sm=1 place=1", "sm=2 place=0");
   CHECK_THAT(verdict(text),
-             Contains("hand-over: nothing behind allreduce 'q' (hand_over) tile 0 takes "
+             Contains("hand-over: no task after allreduce 'q' (hand_over) tile 0 takes "
                       "back what it hands over"));
   CHECK_THAT(verdict(changed("comm sm=1 place=1:", "comm sm=1 place=1 ranks=0x1:")),
              Contains("signals event 'q.arrived' to rank 1, where nobody waits for it"));
@@ -94,7 +94,7 @@ TEST_CASE("what is taken back waits for nothing that comes between") {
               "  task t3 ");
   text = with(with(text, "  task t3 c3", "  task t4 c3"), "  collective q",
               "  call c4 = unary op=other kind=exp (x, p)\n  collective q");
-  CHECK_THAT(verdict(text), Contains("hand-over: allreduce 'q' (take_back) tile 0 comes behind "
+  CHECK_THAT(verdict(text), Contains("hand-over: allreduce 'q' (take_back) tile 0 comes after "
                                      "allreduce 'q' (hand_over) tile 0, but waits for 'met', which "
                                      "comes between the two"));
 }

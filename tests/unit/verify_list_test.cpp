@@ -101,8 +101,10 @@ TEST_CASE("slots that live at once don't share bytes") {
              Contains("slots 'a' and 'b' overlap: peers of different launches would meet there"));
   CHECK_THAT(with("b : f32[1 x 64] slot rotation=2", "b : bf16[1 x 64] slot rotation=2 packets"),
              Contains("slots 'a' and 'b' lie in one place, but only one has packets"));
-  CHECK_THAT(with("b : f32[1 x 64] slot rotation=2", "b : f32[1 x 64] slot rotation=2 use=1"),
-             Contains("buffer 'b' is use 1: packets have uses of 0 to 65535, others none"));
+  CHECK_THAT(
+      with("b : f32[1 x 64] slot rotation=2", "b : f32[1 x 64] slot rotation=2 use=1"),
+      Contains(
+          "buffer 'b' has use 1: buffers with packets have uses 0 to 65535, others have none"));
 }
 
 TEST_CASE("temporaries that live at once don't share bytes") {

@@ -54,7 +54,7 @@ TEST_CASE("a wait that takes one signal of two is refused by its count") {
                       "'y' (put) tile 0 would start too early"));
   CHECK_THAT(verdict(with(kSum, "write p[0:4, 4:8]; signal done", "write p[0:4, 4:8]")),
              Contains("counts to 2 a launch, but 1 signals arrive: exchange 'y' (put) tile 0 "
-                      "would wait for ever"));
+                      "would never start"));
 }
 
 TEST_CASE("tasks of a stream in the wrong order hang or read too early") {
@@ -64,8 +64,9 @@ TEST_CASE("tasks of a stream in the wrong order hang or read too early") {
   const std::string told = verdict(text);
   CHECK_THAT(
       told,
-      Contains("p:12:3: error: deadlock: exchange 'y' (combine) tile 0 (rank 0) waits for what "
-               "comes after itself, and 3 tasks never start"));
+      Contains(
+          "p:12:3: error: deadlock: exchange 'y' (combine) tile 0 (rank 0) waits for a task that "
+          "comes after it, and 3 tasks never start"));
   CHECK_THAT(told,
              Contains("note: exchange 'y' (combine) tile 0 (rank 0) waits for event 'arrived' of "
                       "exchange 'y' (put) tile 0 (rank 1)"));
@@ -216,16 +217,14 @@ TEST_CASE("what a stage promises is checked") {
       {"symmetric=2048", "symmetric=2049", "symmetric memory of 2049 bytes are not possible"},
       {"slots[0:2, 0:32]; write q", "slots[0:2, 0:32 on=others]; write q",
        "reads slot 'slots' of others"},
-      {"write y[0:4", "write q[0:4",
-       "order: no task writes y[0:4, 0:8], which is output, on rank 0"},
-      {"write y[0:4", "write y[0:3",
-       "order: no task writes y[3:4, 0:8], which is output, on rank 0"},
+      {"write y[0:4", "write q[0:4", "order: no task writes output y[0:4, 0:8] on rank 0"},
+      {"write y[0:4", "write y[0:3", "order: no task writes output y[3:4, 0:8] on rank 0"},
       {"read p[0:4, 0:8]; may", "read y[0:4, 0:8]; may",
        "order: exchange 'y' (put) tile 0 reads y[0:4, 0:8] before any task of the list writes it "
        "on rank 0"},
       {"temp offset=256", "temp", "temp 'q' has no address although the Program is synced"},
       {"output tensor=y", "output tensor=y offset=0",
-       "output 'y' lies where the caller has it, but has an address"},
+       "output 'y' is the caller's memory, but has an address"},
       {"temp offset=256", "temp offset=250", "temp 'q' lies at 250, which is no multiple of 256"},
       {"temp offset=256", "temp offset=512",
        "temp 'q' lies at 512 and takes 128 bytes, but the arena has 512"},

@@ -171,9 +171,9 @@ class Consumer : public ASTConsumer {
       reply_.shape = shape_of(context, f, instance ? *instance : f);
       if (meant(context)) reply_.shape->template_args = request_.template_args;
     } else if (kernels.size() > 1) {
-      reports.in_graph("kernel",
-                       fmt::format("'{}' of '{}' is overloaded: which one is meant can't be said",
-                                   c.wanted, request_.path));
+      reports.in_graph(
+          "kernel", fmt::format("'{}' of '{}' is overloaded, and nothing says which one is meant",
+                                c.wanted, request_.path));
     } else if (c.kernels.empty()) {
       reports.in_graph("kernel", fmt::format("'{}' has no kernel", request_.path));
     } else {
@@ -238,9 +238,9 @@ class Consumer : public ASTConsumer {
       }
     }
     if (c.found.size() > 1) {
-      reports.in_graph("kernel",
-                       fmt::format("'{}' of '{}' is overloaded: which one is meant can't be said",
-                                   request_.kernel, request_.path));
+      reports.in_graph(
+          "kernel", fmt::format("'{}' of '{}' is overloaded, and nothing says which one is meant",
+                                request_.kernel, request_.path));
       for (const FunctionDecl* f : c.found) reports.note(f->getLocation(), "it may be this one");
       return nullptr;
     }

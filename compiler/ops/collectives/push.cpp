@@ -7,7 +7,7 @@
 #include "compiler/ops/attrs.h"
 #include "compiler/ops/collectives/exchange_tasks.h"
 #include "compiler/ops/collectives/scatter.h"
-#include "compiler/ops/matmul_forms.h"
+#include "compiler/ops/matmul_stage.h"
 #include "compiler/ops/matmul_tiles.h"
 #include "compiler/ops/rowwise.h"
 #include "ir/check.h"

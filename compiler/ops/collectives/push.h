@@ -1,6 +1,6 @@
 // Matmuls that send their tiles themselves ("push"). A collective's operand then comes from a
 // matmul on tensor cores, or of few rows, that puts each tile into peers' slots as it stores it.
-// The collective has the matmul's tiles, and nothing left to put. The pass push-products decides
+// The collective has the matmul's tiles, and nothing left to put. The rule `send` of `fuse` decides
 // where; the attribute `pushed` of both ops says so.
 #pragma once
 

@@ -35,7 +35,7 @@ DType same_kind_out(InferContext& c) {
 }
 
 void infer_same(InferContext& c) { c.set_out(0, same_kind_out(c), c.in(0).shape); }
-// Checks a sum with the epilogue that the pass fuse-sums gave it; people edit its text.
+// Checks a sum with the epilogue that the rule `sum` of `fuse` gave it; people edit its text.
 void infer_finished(InferContext& c) {
   std::string error;
   const auto body = ir::parse_body(c.word("epilogue", ""), error);
@@ -157,10 +157,10 @@ AttrSpec reduce_attr() {
   return {"reduce", AttrType::Word, false, "sum", {"sum", "max", "min", "avg"}, false};
 }
 
-// Set by the pass fuse-sums.
+// Set by the rule `sum` of `fuse`.
 AttrSpec epilogue_attr() { return {"epilogue", AttrType::Word, false, "", {}, true}; }
 
-// Set by the pass push-products.
+// Set by the rule `send` of `fuse`.
 AttrSpec pushed_attr() { return {"pushed", AttrType::Bool, false, "false", {}, true}; }
 
 // The words include those of the format that no op implements yet; such a word is refused by name.

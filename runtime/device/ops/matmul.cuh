@@ -95,7 +95,8 @@ struct MatmulPages {
   using W = typename C::W;
   static constexpr bool kFew = kRows > 0, kOnCores = kCores;
   static constexpr i64 kBytes = sizeof(W);
-  static constexpr int kParts = C::paired ? 2 : 1;  // of a page: columns of b, then of the other b
+  static constexpr int kParts =
+      C::has_pair ? 2 : 1;  // of a page: columns of b, then of the other b
   static constexpr int kVec = (int)least(8, 16 / kBytes);  // elements that a thread takes at a time
   static constexpr i64 kWhole = round_up(C::K, kVec);
   // Scratch memory for a; without transpose_b the rest is for adding up.
@@ -147,20 +148,15 @@ struct MatmulPages {
   static_assert(kDepth > 0 && kCols > 0, "a page holds a slice");
   static_assert(kPitch * (C::transpose_b ? kPageCols : kDepth) * kBytes <= C::b_page_bytes,
                 "a slice fits in a page");
-  static_assert(!C::paired || (C::transpose_b && kFew && kPageCols % 2 == 0),
+  static_assert(!C::has_pair || (C::transpose_b && kFew && kPageCols % 2 == 0),
                 "pairs that take dot are of few rows, transposed");
 };
 
-// For matmuls whose rows are one block for each rank: the tile that `tile` means on this rank. Its
-// blocks are those of rank + C::first_step and of the ranks behind it.
+// Which tile a task computes (C::Order): the task's number says it.
 template <class C>
-MACO_FN u32 tile_on(const Context& ctx, u32 tile) {
-  if constexpr (C::by_owner) {
-    const int owner = (ctx.rank() + C::first_step + int(tile / C::T)) % int(C::ranks);
-    return (u32)owner * (u32)C::T + tile % (u32)C::T;
-  }
-  return tile;
-}
+struct TilesInOrder {
+  static MACO_FN u32 tile(const Context&, u32 tile) { return tile; }
+};
 
 // The tile's rows at launch, its place, and its part of K: blocks part, part + kParts, ..., at most
 // BK elements in all. So parts that run at the same time read adjacent memory. Tiles of a part
@@ -184,15 +180,15 @@ struct MatmulTile {
   // The part of K by a task's number: mates follow each other; otherwise all tiles of a part follow
   // each other.
   static MACO_FN int part_of(u32 task) {
-    if constexpr (kParts > 1) return (int)(C::halved ? task % 2 : task / tiles());
+    if constexpr (kParts > 1) return (int)(C::has_halve ? task % 2 : task / tiles());
     return 0;
   }
   static MACO_FN u32 tile_of(u32 task) {
-    if constexpr (kParts > 1) return C::halved ? task / 2 : task % tiles();
+    if constexpr (kParts > 1) return C::has_halve ? task / 2 : task % tiles();
     return task;
   }
   MACO_FN MatmulTile(Context& ctx, u32 task) : part(part_of(task)) {
-    const u32 tile = tile_on<C>(ctx, tile_of(task));
+    const u32 tile = C::Order::tile(ctx, tile_of(task));
     // If every tile has all of its rows, their number is a constant, which the compiler folds.
     if constexpr (has_all_rows()) {
       row = 0;
@@ -285,13 +281,20 @@ constexpr i64 kMatmulPass = P::kOnCores ? P::kPass : P::kCols;
 // Whether all weights may come before the task's waits are over. Of a pair both matrices must.
 template <class C>
 MACO_FN constexpr bool all_b_ahead() {
-  if constexpr (C::paired) return C::b_ahead && C::other_ahead;
+  if constexpr (C::has_pair) return C::b_ahead && C::other_ahead;
   return C::b_ahead;
 }
 template <class C>
 MACO_FN constexpr bool any_b_ahead() {
-  if constexpr (C::paired) return C::b_ahead || C::other_ahead;
+  if constexpr (C::has_pair) return C::b_ahead || C::other_ahead;
   return C::b_ahead;
+}
+
+// The operand that is a pair's other b.
+template <class C>
+MACO_FN constexpr int other_of() {
+  if constexpr (C::has_pair) return C::other_at;
+  return 1;
 }
 
 // Pages in flight of data that is read once: 48 KB nearly reach the memory bandwidth, and let other
@@ -319,22 +322,12 @@ MACO_OP void fill_row_boxes(Context& ctx, const TensorMap* b, const TensorMap* o
   }
   pages.finish(lane);
 }
-// The norm's weights are few, but would be far away when the consumers need them.
-template <class C>
-MACO_FN void matmul_fetch_norm(const Args& args) {
-  if constexpr (C::normed) {
-    const char* weights = args.ptr<const char>(C::kNorm);
-    for (i64 i = loader_thread() * kLineBytes; i < C::K * (i64)sizeof(typename C::G);
-         i += kLoaders * kLineBytes)
-      prefetch(weights + i);
-  }
-}
 template <class C, class P>
 MACO_FN void matmul_fill_rows(Context& ctx, const Args& args, const MatmulTile<C>& t) {
-  matmul_fetch_norm<C>(args);
+  C::Rows::prefetch(args);
   if constexpr (!all_b_ahead<C>()) boxes_begin();
   const TensorMap* other = nullptr;
-  if constexpr (C::paired) other = args.map(2);
+  if constexpr (C::has_pair) other = args.map(C::other_at);
   fill_row_boxes(ctx, args.map(1), other, (u32)(P::kCols * P::kPitch * P::kBytes), (int)t.col,
                  (int)t.end, (int)kMatmulPass<P>, (int)P::kCols, (int)(P::kDepth * P::kBytes),
                  (int)(C::K * P::kBytes));
@@ -355,9 +348,10 @@ MACO_FN void matmul_fill(Context& ctx, const Args& args, u32 index) {
     if (!page) return false;
     if constexpr (C::transpose_b) {
       matmul_copy<P, C::K, P::kCols, P::kDepth>(page, b + n * C::K + k, cols, depth);
-      if constexpr (C::paired)
+      if constexpr (C::has_pair)
         matmul_copy<P, C::K, P::kCols, P::kDepth>(page + P::kCols * P::kPitch * P::kBytes,
-                                                  args.ptr<const W>(2) + n * C::K + k, cols, depth);
+                                                  args.ptr<const W>(C::other_at) + n * C::K + k,
+                                                  cols, depth);
     } else {
       matmul_copy<P, C::N, P::kDepth, P::kCols>(page, b + k * C::N + n, depth, cols);
     }
@@ -375,49 +369,7 @@ MACO_FN auto matmul_rows(const MatmulTile<C>& t, const Args& args) {
 }
 template <class C>
 MACO_FN auto matmul_results(const MatmulTile<C>& t, const Args& args) {
-  return to_write<typename C::Y, C::y_packets>(args, C::kY) + t.row * C::N;
-}
-
-// The factor by which row r of the tile is normed, as in rmsnorm.
-template <class C, class Team>
-MACO_FN void matmul_scale(Context& ctx, const MatmulTile<C>& t, const Args& args, i64 r) {
-  using X = typename C::X;
-  constexpr int V = vector_width(C::K, most(most(sizeof(X), sizeof(typename C::G)), 2));
-  const auto rows = matmul_rows(t, args);
-  Held<X, Walk<Team, C::K, V>, V, decltype(rows + 0)> row;
-  row.load(rows + r * C::K, C::K);
-  const float squares = row_sum<Team>(ctx, row, C::K, [](float v) { return fmul(v, v); });
-  if (Team::at() == 0) ctx.memory()->scales[r] = norm_scale<C::K>(squares, (float)C::eps);
-}
-// The factors of all rows of the tile: the op's only row is normed by all warps, several rows by a
-// warp each. Has barriers inside, before anyone reads ctx.memory()->scales.
-template <class C, bool kLone>
-MACO_FN void matmul_scales(Context& ctx, const MatmulTile<C>& t, const Args& args) {
-  if constexpr (C::normed) {
-    if constexpr (kLone) {
-      matmul_scale<C, TeamFor<C::K>>(ctx, t, args, 0);
-    } else {
-      for (i64 r = warp(); r < t.rows; r += kWarps) matmul_scale<C, WarpTeam>(ctx, t, args, r);
-    }
-    cta_sync();
-  }
-}
-// Elements [k, k + V) of a row of a, normed and rounded as a tensor of their own would be.
-template <class C, int V>
-MACO_FN Vec<typename C::X, V> matmul_norm_run(const Args& args, const Vec<typename C::X, V>& x,
-                                              float scale, i64 k) {
-  using X = typename C::X;
-  using G = typename C::G;
-  constexpr int kPiece = vector_width(V, sizeof(G));
-  Vec<X, V> y;
-  MACO_UNROLL
-  for (int i = 0; i < V; i += kPiece) {
-    const auto g = gload_vec<kPiece>(args.ptr<const G>(C::kNorm) + k + i);
-    MACO_UNROLL
-    for (int e = 0; e < kPiece; ++e)
-      y.v[i + e] = from_acc<X>(fmul(fmul(to_acc(x.v[i + e]), scale), to_acc(g.v[e])));
-  }
-  return y;
+  return to_write<typename C::Y, C::y_packets>(args, C::y_at) + t.row * C::N;
 }
 
 // Stores elements [i, i + V) of a row of a. kPaired: the four words of each 16 bytes in the order
@@ -468,15 +420,16 @@ MACO_FN void matmul_stage_packets(Context& ctx, const MatmulTile<C>& t, const Ar
       Vec<X, V> v = {};
       const bool there = kLone || row[b] < t.rows;
       if (there) v = runs[b].values();
-      if constexpr (C::normed)
-        if (there) v = matmul_norm_run<C, V>(args, v, ctx.memory()->scales[row[b]], k + at[b]);
+      if constexpr (C::Rows::kChange)
+        if (there)
+          v = C::Rows::template change<V>(args, t, ctx.memory()->scales, row[b], k + at[b], v);
       put_run<kPaired>(to + row[b] * kPitch, at[b], v);
     }
   }
 }
 
-// Copies columns [k, k + depth) of rows of a to `to`, with kPitch elements a row, normed if
-// C::normed; rows that the tile lacks become zeros.
+// Copies columns [k, k + depth) of rows of a to `to`, with kPitch elements a row, as
+// C::Rows changes them; rows that the tile lacks become zeros.
 template <class C, i64 kHeight, i64 kPitch, bool kPaired = false>
 MACO_FN void matmul_stage(Context& ctx, const MatmulTile<C>& t, const Args& args, typename C::X* to,
                           i64 k, i64 depth) {
@@ -490,54 +443,73 @@ MACO_FN void matmul_stage(Context& ctx, const MatmulTile<C>& t, const Args& args
     for (i64 i = (consumer_thread() % kAcross) * V; i < depth; i += kAcross * V) {
       Vec<X, V> v = {};
       if (r < t.rows) v = gload_vec<V>(a + r * C::K + i);
-      if constexpr (C::normed)
-        if (r < t.rows) v = matmul_norm_run<C, V>(args, v, ctx.memory()->scales[r], k + i);
+      if constexpr (C::Rows::kChange)
+        if (r < t.rows) v = C::Rows::template change<V>(args, t, ctx.memory()->scales, r, k + i, v);
       put_run<kPaired>(to + r * kPitch, i, v);
     }
   }
 }
 
-// Stages a single whole row and norms it on the way: it is read once.
-template <class C, bool kPaired>
-MACO_FN void matmul_stage_normed(Context& ctx, const MatmulTile<C>& t, const Args& args,
-                                 typename C::X* to) {
-  using X = typename C::X;
-  using G = typename C::G;
-  using Team = TeamFor<C::K>;  // as rmsnorm: warps do the same, or all share the row
-  constexpr int V = vector_width(C::K, most(most(sizeof(X), sizeof(G)), 2));
-  using Row = Walk<Team, C::K, V>;
-  const auto rows = matmul_rows(t, args);
-  Held<X, Row, V, decltype(rows + 0)> x;
-  Held<G, Row, V> g;
-  if constexpr (!C::a_packets) x.load(rows, C::K);
-  g.load(args.ptr<const G>(C::kNorm), C::K);
-  if constexpr (C::a_packets) {
-    x.load(rows, C::K);
-    g.use_from_here();
-  }
-  const float squares = row_sum<Team>(ctx, x, C::K, [](float v) { return fmul(v, v); });
-  const float scale = norm_scale<C::K>(squares, (float)C::eps);
-  x.visit(C::K, [&](int k, i64 i, Vec<X, V> xs) {
-    if (Team::kTeams > 1 && k % kWarps != warp()) return;
-    const Vec<G, V> gs = g.get(k, i);
-    Vec<X, V> ys;
-    MACO_UNROLL
-    for (int v = 0; v < V; ++v)
-      ys.v[v] = from_acc<X>(fmul(fmul(to_acc(xs.v[v]), scale), to_acc(gs.v[v])));
-    put_run<kPaired>(to, i, ys);
-  });
-}
-
-// Sends an element to peers in packets (matmul_push.cuh).
+// What becomes of rows of a before they are multiplied (C::Rows): they stay as they are. A stage
+// that changes them derives from ChangedRows.
 template <class C>
-MACO_FN void matmul_send(const MatmulTile<C>& t, const Args& args, i64 row, i64 col,
-                         typename C::Y y);
+struct PlainRows {
+  using X = typename C::X;
+  // Whether change() does anything.
+  static constexpr bool kChange = false;
+  // Whether stage_lone() reads a row once, and so takes the place of begin() and change().
+  static constexpr bool kWholeRow = false;
+  // The loader's threads fetch what all tasks will read.
+  static MACO_FN void prefetch(const Args&) {}
+  // Prepares change(). kLone: the op has one row.
+  template <bool kLone>
+  static MACO_FN void begin(Context&, const MatmulTile<C>&, const Args&) {}
+  // Elements [k, k + V) of row r of the tile. `scales`: a number for each row, which begin() may
+  // have stored.
+  template <int V>
+  static MACO_FN Vec<X, V> change(const Args&, const MatmulTile<C>&, const float*, i64, i64,
+                                  const Vec<X, V>& x) {
+    return x;
+  }
+  // Stages a lone row as a whole (matmul_stage).
+  template <i64 kPitch, bool kPaired>
+  static MACO_FN void stage_lone(Context& ctx, const MatmulTile<C>& t, const Args& args, X* to) {
+    matmul_stage<C, 1, kPitch, kPaired>(ctx, t, args, to, 0, C::K);
+  }
+  // Loads a lone row as threads hold it (LineRow in matmul_line.cuh).
+  template <class Line>
+  static MACO_FN void load_line(Context&, const MatmulTile<C>& t, const Args& args, Line& row) {
+    row.load(t, args);
+  }
+};
+// Rows whose elements each change by themselves. Rows: the stage, with begin() and change() of its
+// own.
+template <class C, class Rows>
+struct ChangedRows : PlainRows<C> {
+  using X = typename C::X;
+  static constexpr bool kChange = true;
+  template <i64 kPitch, bool kPaired>
+  static MACO_FN void stage_lone(Context& ctx, const MatmulTile<C>& t, const Args& args, X* to) {
+    Rows::template begin<true>(ctx, t, args);
+    matmul_stage<C, 1, kPitch, kPaired>(ctx, t, args, to, 0, C::K);
+  }
+  template <class Line>
+  static MACO_FN void load_line(Context& ctx, const MatmulTile<C>& t, const Args& args, Line& row) {
+    Rows::template begin<true>(ctx, t, args);
+    row.load(t, args);
+    row.each([&](int k) {
+      const auto x = bits_as<Vec<X, Line::V>>(row.step(k));
+      row.put(k, Rows::template change<Line::V>(args, t, ctx.memory()->scales, 0, row.place(k), x));
+    });
+  }
+};
+
 // Stores the finished element at `to`; what others wait for goes first.
 template <class C, class To, class A>
 MACO_FN void matmul_put(const MatmulTile<C>& t, const Args& args, const To& to, i64 row, i64 col,
                         A result) {
   const auto y = from_acc<typename C::Y>(result);
-  if constexpr (C::pushed && takes_dot(C::method)) matmul_send(t, args, row, col, y);
+  C::Send::element(t, args, row, col, y);
   gstore(to, y);
 }
 

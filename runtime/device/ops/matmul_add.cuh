@@ -8,8 +8,9 @@
 namespace maco::ops {
 
 template <class C>
-struct TileAdder {
+struct AddParts {
   using Y = typename C::Y;
+  static constexpr bool kAdds = true;
   static constexpr int kOthers = int(C::ranks) - 1;
   // As in combine: in f32, in the order of ranks.
   struct Sum {
@@ -21,9 +22,9 @@ struct TileAdder {
   Y* own;
   const int rank;
 
-  MACO_FN TileAdder(Context& ctx, const Args& args, u32 tile)
-      : parts(args.template ptr<const Y>(C::kY + 2) + i64(tile) * C::stride),
-        own(args.template ptr<Y>(C::kY + 3)),
+  MACO_FN AddParts(Context& ctx, const Args& args, u32 tile)
+      : parts(args.template ptr<const Y>(C::parts_at) + i64(tile) * C::stride),
+        own(args.template ptr<Y>(C::own_at)),
         rank(ctx.rank()) {}
 
   // The other ranks' parts.
@@ -57,20 +58,5 @@ struct TileAdder {
     }
   }
 };
-
-template <class C>
-using AddingProduct = MatmulOf<C, false, false, !C::behind, false, false, false, true>;
-template <class C>
-MACO_FN void matmul_pushed_added(Context& ctx, const Args& args, u32 tile) {
-  matmul_by_way<AddingProduct<C>>(ctx, args, tile);
-}
-template <class C>
-MACO_FN void matmul_pushed_added_load(Context& ctx, const Args& args, u32 tile) {
-  matmul_load_by_way<AddingProduct<C>>(ctx, args, tile);
-}
-template <class C>
-MACO_FN void matmul_pushed_added_send(Context& ctx, const SenderArgs& args, u32 tile) {
-  TileSender<AddingProduct<C>>(ctx, args, tile).send();
-}
 
 }  // namespace maco::ops

@@ -4,9 +4,10 @@ namespace maco::ops {
 
 // C: as for matmul, and append_at, the cache row for the result's first row; append_begin and
 // append_next, the columns of the result at which the first cache's part and the second cache's
-// part begin. Runs don't cross these columns, nor rows of tiles.
+// part begin. A single cache is both operands cache_at and next_cache_at. Runs don't cross these
+// columns, nor rows of tiles.
 template <class C>
-struct RowAppender {
+struct ToCaches {
   using Y = typename C::Y;
   static constexpr i64 kCols = C::append_next - C::append_begin, kNextCols = C::N - C::append_next;
   static_assert(!TensorShape<C>::kSwap, "a run lies in a row of the result");
@@ -14,33 +15,15 @@ struct RowAppender {
   static_assert(C::append_begin % kRun == 0 && C::append_next % kRun == 0 && C::N % kRun == 0,
                 "runs lie in one place, in whole vectors");
   const i64 first;  // of a cache's rows
-  MACO_FN explicit RowAppender(const Context& ctx) : first(C::append_at::get(ctx)) {}
+  MACO_FN explicit ToCaches(const Context& ctx) : first(C::append_at::get(ctx)) {}
   template <class Place>
   MACO_FN Y* at(const Args& args, const MatmulTile<C>& t, const Place& place) const {
     const i64 row = t.row + place.row + place.more_rows, col = place.col + place.more_cols;
-    if (col < C::append_begin) return args.ptr<Y>(C::kY) + row * C::N + col;
+    if (col < C::append_begin) return args.ptr<Y>(C::y_at) + row * C::N + col;
     if (col < C::append_next)
-      return args.ptr<Y>(C::kY + 1) + (first + row) * kCols + (col - C::append_begin);
-    return args.ptr<Y>(C::kY + 2) + (first + row) * kNextCols + (col - C::append_next);
+      return args.ptr<Y>(C::cache_at) + (first + row) * kCols + (col - C::append_begin);
+    return args.ptr<Y>(C::next_cache_at) + (first + row) * kNextCols + (col - C::append_next);
   }
 };
-
-// Operands as for matmul or matmul_turned, with the caches behind y; a single cache comes twice.
-template <class C>
-MACO_FN void matmul_appended(Context& ctx, const Args& args, u32 tile) {
-  matmul_by_way<MatmulOf<C, false, false, false, false, true>>(ctx, args, tile);
-}
-template <class C>
-MACO_FN void matmul_appended_load(Context& ctx, const Args& args, u32 tile) {
-  matmul_load_by_way<MatmulOf<C, false, false, false, false, true>>(ctx, args, tile);
-}
-template <class C>
-MACO_FN void matmul_turned_appended(Context& ctx, const Args& args, u32 tile) {
-  matmul_by_way<MatmulOf<C, false, false, false, true, true>>(ctx, args, tile);
-}
-template <class C>
-MACO_FN void matmul_turned_appended_load(Context& ctx, const Args& args, u32 tile) {
-  matmul_load_by_way<MatmulOf<C, false, false, false, true, true>>(ctx, args, tile);
-}
 
 }  // namespace maco::ops

@@ -193,7 +193,7 @@ MACO_FN void matmul_many(Context& ctx, const Args& args, u32 index) {
 
   A acc[Blocks::kHigh][Blocks::kWide] = {};
   // A lone thread would have to hold all of them.
-  constexpr bool kAhead = kConsumers > 1 && !C::a_packets && !C::normed;
+  constexpr bool kAhead = kConsumers > 1 && !C::a_packets && !C::Rows::kChange;
   StageAhead<C, Blocks> ahead;
   const auto part_of = [](i64 at) {
     const i64 left = P::kDepth - at % P::kDepth;

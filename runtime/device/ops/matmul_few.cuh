@@ -84,18 +84,18 @@ struct FewResults {
       for (int i = base; i < base + kWarpLanes && i < kCount; ++i) {
         const A sum = total(ctx, acc[row(i)][i % kOut]);
         if (warp_lane() == i - base) mine = sum;
-        if constexpr (C::paired) {
+        if constexpr (C::has_pair) {
           const A second = total(ctx, acc[row(i)][i % kOut + kOut]);
           if (warp_lane() == i - base) other = second;
         }
       }
       const int i = base + warp_lane();
       if (i < kCount && col(i) < cols) {
-        if constexpr (kFetches && C::paired) {
+        if constexpr (kFetches && C::has_pair) {
           matmul_finish(t, args, row(i), n + col(i), more, mine, other);
         } else if constexpr (kFetches) {
           matmul_finish(t, args, row(i), n + col(i), more, mine);
-        } else if constexpr (C::paired) {
+        } else if constexpr (C::has_pair) {
           matmul_store(t, args, row(i), n + col(i), mine, other);
         } else {
           matmul_store(t, args, row(i), n + col(i), mine);
@@ -112,7 +112,7 @@ MACO_FN void matmul_few_transposed(Context& ctx, const Args& args, u32 index) {
   using A = AccOf<X>;
   constexpr int kVec = P::kVec;
   constexpr int kOwn = (int)((P::kPageCols + kWarps - 1) / kWarps);  // of a warp
-  static_assert(!C::paired || (kOwn % 2 == 0 && P::kPageCols % kWarps == 0),
+  static_assert(!C::has_pair || (kOwn % 2 == 0 && P::kPageCols % kWarps == 0),
                 "a warp has both columns of a pair");
   // A lone lane adds a vector at a time.
   constexpr int kParts = kWarpLanes == 1 ? kVec : 1;
@@ -129,10 +129,12 @@ MACO_FN void matmul_few_transposed(Context& ctx, const Args& args, u32 index) {
       kWarpLanes > 1 && P::kDepth % (kVec * kWarpLanes) == 0 && P::kPageCols % kWarps == 0;
   // Whether column c of the page is in a slice that ends early: the first `cols` columns of each
   // part are.
-  const auto is_there = [](int c, i64 cols) { return (C::paired ? c % (int)P::kCols : c) < cols; };
+  const auto is_there = [](int c, i64 cols) {
+    return (C::has_pair ? c % (int)P::kCols : c) < cols;
+  };
   alignas(16) X own[kOwnStage ? kRows * kStage : 1];
   X* a = kOwnStage ? own : (X*)ctx.scratch();
-  constexpr bool kNormedRow = C::normed && kRows == 1 && kStage >= C::K;
+  constexpr bool kWholeRow = C::Rows::kWholeRow && kRows == 1 && kStage >= C::K;
   // Whether tensor cores multiply a lone row, if they multiply several rows: all whole steps, so
   // that the order of additions doesn't depend on the tile. (Columns that the tile lacks are
   // computed, and not stored.)
@@ -142,19 +144,16 @@ MACO_FN void matmul_few_transposed(Context& ctx, const Args& args, u32 index) {
     MatmulRow<C, P> row(ctx, t, args);
     for (i64 k = C::K + consumer_thread() * kVec; k < row.kRow; k += kConsumers * kVec)
       *(Vec<X, kVec>*)(a + k) = {};
-    if constexpr (kNormedRow)
-      matmul_stage_normed<C, true>(ctx, t, args, a);
-    else
-      matmul_stage<C, 1, kStage, true>(ctx, t, args, a, 0, C::K);
+    C::Rows::template stage_lone<kStage, true>(ctx, t, args, a);
     row.take_asked();
     cta_sync();
     row.run(a);
     return;
   }
-  if constexpr (kNormedRow)
-    matmul_stage_normed<C, false>(ctx, t, args, a);
+  if constexpr (kWholeRow)
+    C::Rows::template stage_lone<kStage, false>(ctx, t, args, a);
   else
-    matmul_scales<C, kRows == 1>(ctx, t, args);
+    C::Rows::template begin<kRows == 1>(ctx, t, args);
   typename C::More more = {};
   using Results = FewResults<C, P, kRows, kOwn, kParts, A>;
   constexpr int kStep = kVec * kWarpLanes;
@@ -170,7 +169,7 @@ MACO_FN void matmul_few_transposed(Context& ctx, const Args& args, u32 index) {
     for (i64 k = 0; k < C::K; k += P::kDepth) {
       if (k % kStage == 0 && (n == t.col || kStage < C::K)) {
         if (k > 0 || n > t.col) cta_sync();
-        if constexpr (!kNormedRow)
+        if constexpr (!kWholeRow)
           matmul_stage<C, kRows, kStage>(ctx, t, args, a, k, least(kStage, C::K - k));
         cta_sync();
       }
@@ -294,7 +293,7 @@ MACO_FN void matmul_few_plain(Context& ctx, const Args& args, u32 index) {
   if (t.rows <= 0) return;
   X* a = (X*)ctx.scratch();
   A* sums = (A*)(ctx.scratch() + P::kStageBytes);
-  matmul_scales<C, kRows == 1>(ctx, t, args);
+  C::Rows::template begin<kRows == 1>(ctx, t, args);
   const int across = warp_lane() % kAcross,
             group = warp() * (kWarpLanes / kAcross) + warp_lane() / kAcross;
 

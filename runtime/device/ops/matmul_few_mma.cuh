@@ -34,11 +34,7 @@ struct MatmulFewMma {
       : t(tile), args(arguments), first(col), scales(ctx.memory()->scales) {}
 
   MACO_FN Vec<u32, 4> run_of(const Vec<X, kRun>& x, int row, i64 k) const {
-    if constexpr (C::normed) {
-      return bits_as<Vec<u32, 4>>(matmul_norm_run<C, kRun>(args, x, scales[row], k));
-    } else {
-      return bits_as<Vec<u32, 4>>(x);
-    }
+    return bits_as<Vec<u32, 4>>(C::Rows::template change<kRun>(args, t, scales, row, k, x));
   }
 
   // Loads the part of a for the slices from K = k on.
@@ -138,7 +134,7 @@ struct MatmulFewMma {
         const int row = i / (kAtOnce * 8), c = i % (kAtOnce * 8);
         if (row < t.rows && col + c < end) {
           const float* from = scratch + row * kAcross + c / 8 * (8 * P::kParts) + c % 8;
-          if constexpr (C::paired) {
+          if constexpr (C::has_pair) {
             matmul_store(t, args, row, col + c, added_up(from), added_up(from + 8));
           } else {
             matmul_store(t, args, row, col + c, added_up(from));
@@ -161,7 +157,7 @@ MACO_FN void matmul_few_mma(Context& ctx, const Args& args, u32 index) {
   using Few = MatmulFewMma<C, P, kRows>;
   const MatmulTile<C> t(ctx, index);
   if (t.rows <= 0) return;
-  matmul_scales<C, false>(ctx, t, args);
+  C::Rows::template begin<false>(ctx, t, args);
   PageTaker pages(ctx);
   for (i64 pass = t.col; pass < t.end; pass += P::kPass) {
     Few few(ctx, t, args, pass);

@@ -16,7 +16,7 @@ struct Halved {
 };
 
 template <class C>
-MACO_FN void halved_load(Context& ctx, const Args& args, u32 index) {
+MACO_FN void matmul_halves_load(Context& ctx, const Args& args, u32 index) {
   const MatmulTile<C> t(ctx, index);
   if (t.rows <= 0) return;
   const u32 exchange = ctx.exchanges;
@@ -28,7 +28,7 @@ MACO_FN void halved_load(Context& ctx, const Args& args, u32 index) {
 }
 
 template <class C>
-MACO_FN void halved(Context& ctx, const Args& args, u32 index) {
+MACO_FN void matmul_halves(Context& ctx, const Args& args, u32 index) {
   MatmulTile<C> t(ctx, index);
   if (t.rows <= 0) return;
   TensorProduct<C> product(ctx, t);
@@ -62,30 +62,6 @@ MACO_FN void halved(Context& ctx, const Args& args, u32 index) {
   if (!product.tile.has_half(t.part)) return;
   if (!product.tile.kInPlace) t.col += t.part * (C::BN / 2);
   matmul_tensor_store<C>(ctx, args, index, t, half);
-}
-
-template <class C>
-using Mates = MatmulOf<C, false, false, false, false, false, true>;
-template <class C>
-MACO_FN void matmul_halved_load(Context& ctx, const Args& args, u32 index) {
-  halved_load<Mates<C>>(ctx, args, index);
-}
-template <class C>
-MACO_FN void matmul_halved(Context& ctx, const Args& args, u32 index) {
-  halved<Mates<C>>(ctx, args, index);
-}
-
-// The same for mates that store their halves in peers' slots, too.
-template <class C>
-using SendingMates = MatmulOf<C, false, false, true, false, false, true>;
-template <class C>
-MACO_FN void matmul_pushed_halved_load(Context& ctx, const Args& args, u32 index) {
-  halved_load<SendingMates<C>>(ctx, args, index);
-}
-template <class C>
-MACO_FN void matmul_pushed_halved(Context& ctx, const Args& args, u32 index) {
-  static_assert(!C::behind, "mates send what they store");
-  halved<SendingMates<C>>(ctx, args, index);
 }
 
 }  // namespace maco::ops

@@ -20,7 +20,7 @@ namespace maco::ops {
 template <class C>
 struct LinePages {
   using W = typename C::W;
-  static constexpr int kParts = C::paired ? 2 : 1;
+  static constexpr int kParts = C::has_pair ? 2 : 1;
   static constexpr i64 kStep = 256, kSteps = 2048;  // elements of K: of a warp; of all eight
   static constexpr bool kShort = C::K < kSteps;
   static constexpr i64 kColumn = C::K * (i64)sizeof(W), kPage = C::b_page_bytes,
@@ -125,11 +125,11 @@ template <class C>
 MACO_OP void matmul_line_load(Context& ctx, Args args, u32 index) {
   using P = LinePages<C>;
   const MatmulTile<C> t(ctx, index);
-  matmul_fetch_norm<C>(args);
+  C::Rows::prefetch(args);
   if constexpr (!all_b_ahead<C>()) boxes_begin();
   const i64 first = t.col * C::K * (i64)sizeof(typename C::W);
   const char* other = nullptr;
-  if constexpr (C::paired) other = args.ptr<const char>(2) + first;
+  if constexpr (C::has_pair) other = args.ptr<const char>(C::other_at) + first;
   fill_lines(ctx, args.ptr<const char>(1) + first, other, (u32)(t.end - t.col) / (u32)P::kCols,
              (u32)P::kPages, (u32)C::b_page_bytes);
 }
@@ -188,10 +188,7 @@ struct LineRow {
   }
   // All threads fetch it together.
   MACO_FN void load_together(Context& ctx, const MatmulTile<C>& t, const Args& args) {
-    if constexpr (C::normed)
-      matmul_stage_normed<C, true>(ctx, t, args, scratch);
-    else
-      matmul_stage<C, 1, C::K, true>(ctx, t, args, scratch, 0, C::K);
+    C::Rows::template stage_lone<C::K, true>(ctx, t, args, scratch);
     cta_sync();
     MACO_UNROLL
     for (int k = 0; k < kSteps; ++k)
@@ -217,48 +214,6 @@ struct LineRow {
           if (first + b < kSteps) put(first + b, xs[b]);
       }
     }
-  }
-  // Likewise for a row that is normed on the way, as in rmsnorm. Has a barrier inside.
-  MACO_FN void load_normed(Context& ctx, const MatmulTile<C>& t, const Args& args) {
-    using G = typename C::G;
-    constexpr int kPiece = vector_width(V, sizeof(G));
-    const G* const weights = args.ptr<const G>(C::kNorm);
-    Vec<G, kPiece> gs[kHeld ? kSteps : 1][V / kPiece];
-    const auto ask = [&](int k, int slot) {
-      MACO_UNROLL
-      for (int i = 0; i < V; i += kPiece)
-        gs[slot][i / kPiece] = gload_vec<kPiece>(weights + place(k) + i);
-    };
-    if constexpr (kHeld) each([&](int k) { ask(k, k); });
-    load(t, args);
-    if constexpr (kHeld) {
-      MACO_UNROLL
-      for (auto& step : gs) {
-        MACO_UNROLL
-        for (auto& piece : step) used_from_here(piece);
-      }
-    }
-    Sum<float, kSteps> sum;
-    each([&](int k) {
-      const auto x = bits_as<Vec<X, V>>(step(k));
-      if (!counts(k)) return;
-      MACO_UNROLL
-      for (int v = 0; v < V; ++v) sum.add(v, fmul(to_acc(x.v[v]), to_acc(x.v[v])));
-    });
-    const float squares =
-        team_reduce<CtaTeam, true>(ctx, sum.total(), [](float p, float q) { return fadd(p, q); });
-    const float scale = norm_scale<C::K>(squares, (float)C::eps);
-    each([&](int k) {
-      if constexpr (!kHeld) ask(k, 0);
-      const auto x = bits_as<Vec<X, V>>(step(k));
-      Vec<X, V> y;
-      MACO_UNROLL
-      for (int v = 0; v < V; ++v) {
-        const G g = gs[kHeld ? k : 0][v / kPiece].v[v % kPiece];
-        y.v[v] = from_acc<X>(fmul(fmul(to_acc(x.v[v]), scale), to_acc(g)));
-      }
-      put(k, y);
-    });
   }
 };
 
@@ -375,7 +330,7 @@ struct MatmulLine {
     const auto sealed = seal(to + begin);
     const i64 column = t.col + begin + consumer_thread();
     const float first = added(own);
-    if constexpr (C::paired) {
+    if constexpr (C::has_pair) {
       matmul_put(t, args, sealed, 0, column,
                  C::finish(more, first, added(own + kGroup * P::kSharers)));
     } else {
@@ -450,10 +405,7 @@ MACO_FN void matmul_line_alone(Context& ctx, const MatmulTile<C>& t, const Args&
   constexpr int kElements = (int)(C::b_page_bytes / (i64)sizeof(W));
   X* const row = (X*)ctx.scratch();
   static_assert(C::K * (i64)sizeof(X) <= kScratchBytes, "the row fits");
-  if constexpr (C::normed)
-    matmul_stage_normed<C, false>(ctx, t, args, row);
-  else
-    matmul_stage<C, 1, C::K>(ctx, t, args, row, 0, C::K);
+  C::Rows::template stage_lone<C::K, false>(ctx, t, args, row);
   PageTaker pages(ctx);
   for (i64 n = t.col; n < t.end; n += P::kCols) {
     float values[P::kParts][P::kCols] = {};
@@ -470,7 +422,7 @@ MACO_FN void matmul_line_alone(Context& ctx, const MatmulTile<C>& t, const Args&
       }
     }
     for (int c = 0; c < P::kCols; ++c) {
-      if constexpr (C::paired)
+      if constexpr (C::has_pair)
         matmul_store(t, args, 0, n + c, values[0][c], values[1][c]);
       else
         matmul_store(t, args, 0, n + c, values[0][c]);
@@ -489,10 +441,7 @@ MACO_OP void matmul_line(Context& ctx, Args args, u32 index) {
     using Row = MatmulRow<C, ShortPages<C>>;
     static_assert(kWarps == 8 && Row::kSuits && Row::kHeld, "short columns");
     Row row(ctx, t, args);
-    if constexpr (C::normed)
-      matmul_stage_normed<C, true>(ctx, t, args, a);
-    else
-      matmul_stage<C, 1, C::K, true>(ctx, t, args, a, 0, C::K);
+    C::Rows::template stage_lone<C::K, true>(ctx, t, args, a);
     row.take_asked();
     cta_sync();
     row.run(a);
@@ -501,10 +450,8 @@ MACO_OP void matmul_line(Context& ctx, Args args, u32 index) {
     LineRow<C> row(ctx);
     if constexpr (LineRow<C>::kTogether)
       row.load_together(ctx, t, args);
-    else if constexpr (C::normed)
-      row.load_normed(ctx, t, args);
     else
-      row.load(t, args);
+      C::Rows::load_line(ctx, t, args, row);
     line.run(row);
   }
 }

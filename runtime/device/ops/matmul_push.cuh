@@ -1,4 +1,4 @@
-// matmul whose tiles go to slots of peers, as `put` (collectives.cuh) would send them. A tile
+// matmul whose tiles go to slots of peers, as `put` (put.cuh) would send them. A tile
 // covers all of K, or mates have a half of a tile each (matmul_halved.cuh). With few rows (dot),
 // each element goes in a packet, as f32. On tensor cores, each run is also stored in the slots; or,
 // with C::behind, idle warps send a tile after it has been stored, while consumers compute the next
@@ -42,18 +42,18 @@ struct TilePeers {
 template <class C>
 struct TilePusher {
   using Y = typename C::Y;
-  static_assert(C::BK == C::K || C::halved, "a tile that is sent has all sums");
+  static_assert(C::BK == C::K || C::has_halve, "a tile that is sent has all sums");
   const TilePeers<C> peers;
   const int half;  // of the tile's columns, for mates
   MACO_FN TilePusher(Context& ctx, const Args& args, u32 task)
-      : peers(args.template ptr<char>(C::kY + 1), ctx.rank(), task),
+      : peers(args.template ptr<char>(C::slots_at), ctx.rank(), task),
         half(MatmulTile<C>::part_of(task)) {}
 
   // Stores V adjacent elements, at a row of the tile and a column of the result.
   template <int V>
   MACO_FN void store(const MatmulTile<C>& t, i64 row, i64 col, const Vec<Y, V>& v) const {
     i64 at = row * (t.end - t.col) + (col - t.col);
-    if constexpr (C::halved) {
+    if constexpr (C::has_halve) {
       const i64 begin = t.col / C::BN * C::BN + half * (C::BN / 2);
       at = row * least(C::BN / 2, t.end - begin) + (col - begin);
     }
@@ -63,19 +63,19 @@ struct TilePusher {
 
 // The thread that has an element sends it in a packet of its own.
 template <class C>
-MACO_FN void matmul_send(const MatmulTile<C>& t, const Args& args, i64 row, i64 col,
-                         typename C::Y y) {
+MACO_FN void matmul_send_element(const MatmulTile<C>& t, const Args& args, i64 row, i64 col,
+                                 typename C::Y y) {
   static_assert(C::packets && is_same<typename C::S, float> && C::mode == PeerMode::others,
                 "few rows are sent to all, as f32");
   static_assert(C::BK == C::K, "a tile that is sent is whole");
   static_assert(!is_same<typename C::Y, i32>, "f32 has what is sent");
   if (args.ctx.stopped()) return;  // a result computed behind a wait that gave up must not be used
   const int rank = args.ctx.rank();
-  const PeerSlots<float> slots(args, C::kY + 1, rank);
+  const PeerSlots<float> slots(args, C::slots_at, rank);
   const i64 tile = t.row / C::BM * MatmulTile<C>::kAcross + t.col / C::BN;
   const i64 at = rank * slot_row_elements<C>() + tile / C::slot_div * C::stride +
                  row * (t.end - t.col) + (col - t.col);
-  const u32 flag = args.ctx.sent_flag + args.use(C::kY + 1);
+  const u32 flag = args.ctx.sent_flag + args.use(C::slots_at);
   for (int p = 1; p < int(C::ranks); ++p) {
     u64* const to = (u64*)slots[(rank + p) % int(C::ranks)];
     packet_store(to + at, bits_as<u32>(to_acc(y)), flag);
@@ -83,18 +83,23 @@ MACO_FN void matmul_send(const MatmulTile<C>& t, const Args& args, i64 row, i64 
 }
 
 template <class C>
-struct SendingProduct : MatmulOf<C, false, false, !C::behind> {
-  static constexpr bool by_owner = C::mode == PeerMode::each;
-  static constexpr int first_step = 1;
+struct SendTiles {
+  static_assert(!(C::has_halve && C::behind), "mates send what they store");
+  using Pusher = typename Either<C::behind, typename NoSend<C>::Pusher, TilePusher<C>>::type;
+  static MACO_FN void element(const MatmulTile<C>& t, const Args& args, i64 row, i64 col,
+                              typename C::Y y) {
+    if constexpr (takes_dot(C::method)) matmul_send_element(t, args, row, col, y);
+  }
 };
+
+// With mode `each` the next rank's rows come first.
 template <class C>
-MACO_FN void matmul_pushed(Context& ctx, const Args& args, u32 tile) {
-  matmul_by_way<SendingProduct<C>>(ctx, args, tile);
-}
-template <class C>
-MACO_FN void matmul_pushed_load(Context& ctx, const Args& args, u32 tile) {
-  matmul_load_by_way<SendingProduct<C>>(ctx, args, tile);
-}
+struct OrderOfSent {
+  static MACO_FN u32 tile(const Context& ctx, u32 tile) {
+    if constexpr (C::mode == PeerMode::each) return BlocksFrom<C, 1>::tile(ctx, tile);
+    return tile;
+  }
+};
 
 // Sends a tile after it was stored, in units of V elements.
 template <class C>
@@ -112,11 +117,11 @@ struct TileSender {
   u32 rows, width;
 
   MACO_FN TileSender(Context& ctx, const SenderArgs& args, u32 tile)
-      : peers(args.template ptr<char>(3), ctx.rank(), tile) {
+      : peers(args.template ptr<char>(C::slots_at), ctx.rank(), tile) {
     constexpr u32 kAcross = (u32)((C::N + C::BN - 1) / C::BN);
-    const u32 own = tile_on<C>(ctx, tile);
+    const u32 own = C::Order::tile(ctx, tile);
     const i64 row = i64(own / kAcross) * C::BM, col = i64(own % kAcross) * C::BN;
-    y = args.template ptr<Y>(2) + row * C::N + col;
+    y = args.template ptr<Y>(C::y_at) + row * C::N + col;
     rows = (u32)least(C::BM, most(C::rows::get(ctx) - row, 0));  // 0 for a missing tile
     width = (u32)(kSameWidth ? C::BN : least(C::BN, C::N - col));
   }
@@ -157,8 +162,8 @@ struct TileSender {
 };
 
 template <class C>
-MACO_FN void matmul_pushed_send(Context& ctx, const SenderArgs& args, u32 tile) {
-  TileSender<SendingProduct<C>>(ctx, args, tile).send();
+MACO_FN void matmul_send(Context& ctx, const SenderArgs& args, u32 tile) {
+  TileSender<C>(ctx, args, tile).send();
 }
 
 }  // namespace maco::ops

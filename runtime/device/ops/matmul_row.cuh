@@ -146,9 +146,9 @@ struct MatmulRow {
       totals[q] = total(sums[2 * q], 2 * q + 1 < kSums ? sums[least(2 * q + 1, kSums - 1)] : 0.0f);
     const float mine = of_row(totals, 0);
     [[maybe_unused]] float other = 0;
-    if constexpr (C::paired) other = kOut == 1 ? shuffle_xor(mine, 4) : of_row(totals, kOut);
+    if constexpr (C::has_pair) other = kOut == 1 ? shuffle_xor(mine, 4) : of_row(totals, kOut);
     if (!finishes()) return;
-    if constexpr (C::paired) {
+    if constexpr (C::has_pair) {
       matmul_put(t, args, sealed, 0, t.col + column, C::finish(more, mine, other));
     } else {
       matmul_put(t, args, sealed, 0, t.col + column, C::finish(more, mine));

@@ -9,42 +9,47 @@
 
 namespace maco::ops {
 
-// What a pushed matmul does with the elements that it stores (matmul_push.cuh). Other matmuls do
-// nothing.
+// What becomes of the elements that a task stores besides (C::Send): nothing.
 template <class C>
-struct TilePusher;
-template <class C>
-struct NoPusher {
-  MACO_FN NoPusher(Context&, const Args&, u32) {}
-  template <int V>
-  MACO_FN void store(const MatmulTile<C>&, i64, i64, const Vec<typename C::Y, V>&) const {}
+struct NoSend {
+  // With few rows: of one element, before it is stored.
+  static MACO_FN void element(const MatmulTile<C>&, const Args&, i64, i64, typename C::Y) {}
+  // On tensor cores: of V adjacent elements, at a row of the tile and a column of the result.
+  struct Pusher {
+    MACO_FN Pusher(Context&, const Args&, u32) {}
+    template <int V>
+    MACO_FN void store(const MatmulTile<C>&, i64, i64, const Vec<typename C::Y, V>&) const {}
+  };
 };
 
-// What a matmul does that adds up what other ranks have sent (matmul_add.cuh). Other matmuls do
-// nothing.
+// What is added to elements before they are stored (C::Add): nothing.
 template <class C>
-struct TileAdder;
-template <class C>
-struct NoAdder {
+struct NoAddition {
+  static constexpr bool kAdds = false;
   template <int V>
   struct Parts {};
-  MACO_FN NoAdder(Context&, const Args&, u32) {}
+  MACO_FN NoAddition(Context&, const Args&, u32) {}
   template <int V>
   MACO_FN void fetch(const MatmulTile<C>&, i64, i64, Parts<V>&) const {}
   template <int V>
   MACO_FN void add(const Parts<V>&, i64, Vec<typename C::Y, V>&) const {}
 };
 
-// Where an appending matmul stores its elements (matmul_append.cuh). Other matmuls store them in y.
+// Where a run of elements is stored (C::Target): in the result.
 template <class C>
-struct RowAppender;
-template <class C>
-struct NoAppender {
-  MACO_FN explicit NoAppender(const Context&) {}
+struct ToResult {
+  MACO_FN explicit ToResult(const Context&) {}
   template <class Place>
   MACO_FN typename C::Y* at(const Args& args, const MatmulTile<C>& t, const Place& place) const {
-    return args.ptr<typename C::Y>(C::kY) + place.element(t);
+    return args.ptr<typename C::Y>(C::y_at) + place.element(t);
   }
+};
+
+// What becomes of a tile's sums before they are finished (C::Turn): nothing.
+template <class C>
+struct NoTurn {
+  template <class Tile>
+  static MACO_FN void turn(const Args&, const MatmulTile<C>&, Tile&) {}
 };
 
 template <class C>
@@ -54,8 +59,8 @@ struct TensorShape {
   static constexpr bool kGroups = takes_wgmma(C::method), kBulk = kGroups || C::blocks;
   // K is the slow axis of b[K,N].
   static constexpr bool kAcross = !C::transpose_b;
-  static constexpr int kParts = MatmulTile<C>::kParts, kSums = C::paired ? 2 : 1;
-  static_assert(!C::paired || (!kSwap && kParts == 1), "pairs have tall tiles and all of K");
+  static constexpr int kParts = MatmulTile<C>::kParts, kSums = C::has_pair ? 2 : 1;
+  static_assert(!C::has_pair || (!kSwap && kParts == 1), "pairs have tall tiles and all of K");
   using A = AccOf<T>;
   static constexpr int kDepth = kBlockOf<T>;                           // of a block
   static constexpr int kBlocks = (int)((C::K + kDepth - 1) / kDepth);  // of all parts
@@ -127,7 +132,8 @@ MACO_FN bool matmul_fill_boxes(PageFiller& pages, const Args& args, const Matmul
   constexpr bool kAAhead = C::a_ahead, kBAhead = all_b_ahead<C>(), kApart = kAAhead != kBAhead;
   constexpr int kPagesB = S::kSums * B::kPages;
   constexpr int kBoxB = S::kAcross ? (int)least(least(S::kDepth, C::BN), kPageLines) : B::kBoxLines;
-  const TensorMap *a = args.map(0), *b = args.map(1), *other = C::paired ? args.map(2) : b;
+  const TensorMap *a = args.map(0), *b = args.map(1),
+                  *other = C::has_pair ? args.map(other_of<C>()) : b;
   const Blocks blocks = S::blocks(pages.ctx, t);
   if constexpr (S::kTogether)
     if (!pages.align_boxes(S::kStepPages)) return false;
@@ -201,7 +207,7 @@ MACO_FN void matmul_tensor_load(Context& ctx, const Args& args, u32 index) {
   const MatmulTile<C> t(ctx, index);
   if (t.rows <= 0) return;
   const T* a = args.ptr<const T>(0);
-  const T *b = args.ptr<const T>(1), *other = C::paired ? args.ptr<const T>(2) : b;
+  const T *b = args.ptr<const T>(1), *other = C::has_pair ? args.ptr<const T>(other_of<C>()) : b;
   const Blocks blocks = S::blocks(ctx, t);
   PageFiller pages(ctx);
   for (int block = 0; block < blocks.count; ++block) {
@@ -256,14 +262,12 @@ struct BlockTaker {
 template <class C>
 struct MatmulStore {
   using Y = typename C::Y;
-  using Pusher = typename Either<C::pushed, TilePusher<C>, NoPusher<C>>::type;
-  using Adder = typename Either<C::added, TileAdder<C>, NoAdder<C>>::type;
-  using Appender = typename Either<C::appended, RowAppender<C>, NoAppender<C>>::type;
+  using Adder = typename C::Add;
   const MatmulTile<C>& t;
   const Args& args;
-  const Pusher pusher;
+  const typename C::Send::Pusher pusher;
   const Adder adder;
-  const Appender appender;
+  const typename C::Target target;
 
   // How many elements of a run are contiguous in every row.
   template <int kRun>
@@ -329,7 +333,7 @@ struct MatmulStore {
     constexpr int V = kVector<kRun>;
     const Place at(t, run_place);
     if (!at.has_row(t)) return;
-    Y* to = appender.at(args, t, at);
+    Y* to = target.at(args, t, at);
     MACO_UNROLL
     for (int i = 0; i < kRun; i += V) {
       if (at.has_col(t, i)) {
@@ -367,15 +371,6 @@ struct MatmulStore {
   }
 };
 
-// What a matmul that rotates heads does with its sums (matmul_turn.cuh). Other matmuls do nothing.
-template <class C>
-struct HeadTurner;
-template <class C>
-struct NoTurner {
-  template <class Tile>
-  static MACO_FN void turn(const Args&, const MatmulTile<C>&, Tile&) {}
-};
-
 // A tile's sums, and the pages of its operands as they come.
 template <class C>
 struct TensorProduct {
@@ -409,13 +404,13 @@ struct TensorProduct {
     if (!landed) pages.await(pages_of(block));
     a.take(pages, block);
     b.take(pages, block);
-    if constexpr (C::paired) other.take(pages, block);
+    if constexpr (C::has_pair) other.take(pages, block);
     tile.begin();
     MACO_UNROLL
     for (int i = 0; i < kCount; ++i) {
       if constexpr (S::kSwap) {
         tile.multiply(b.at(block + i), {a.at(block + i)});
-      } else if constexpr (C::paired) {
+      } else if constexpr (C::has_pair) {
         tile.multiply(a.at(block + i), {b.at(block + i), other.at(block + i)});
       } else {
         tile.multiply(a.at(block + i), {b.at(block + i)});
@@ -429,7 +424,7 @@ struct TensorProduct {
     tile.wait();
     a.release(pages, next - 1, last);
     b.release(pages, next - 1, last);
-    if constexpr (C::paired) other.release(pages, next - 1, last);
+    if constexpr (C::has_pair) other.release(pages, next - 1, last);
   }
   MACO_FN void multiply_all() {
     if constexpr (S::kTogether) pages.align(S::kStepPages);
@@ -448,9 +443,9 @@ MACO_FN void matmul_tensor_store(Context& ctx, const Args& args, u32 index, cons
                                  const Tile& tile) {
   constexpr bool kSwap = TensorShape<C>::kSwap;
   const MatmulStore<C> store{
-      t, args, {ctx, args, index}, {ctx, args, index}, typename MatmulStore<C>::Appender(ctx)};
-  if constexpr (!kSwap && sizeof(typename C::Y) == 2 && __is_empty(typename C::More) && !C::added &&
-                Tile::kFinishes) {
+      t, args, {ctx, args, index}, {ctx, args, index}, typename C::Target(ctx)};
+  if constexpr (!kSwap && sizeof(typename C::Y) == 2 && __is_empty(typename C::More) &&
+                !C::Add::kAdds && Tile::kFinishes) {
     tile.each_finished(ctx.scratch(), store);
   } else {
     // The most elements of a store.
@@ -466,7 +461,7 @@ MACO_FN void matmul_tensor(Context& ctx, const Args& args, u32 index) {
   if (t.rows <= 0) return;
   TensorProduct<C> product(ctx, t);
   product.multiply_all();
-  Either<C::turned, HeadTurner<C>, NoTurner<C>>::type::turn(args, t, product.tile);
+  C::Turn::turn(args, t, product.tile);
   matmul_tensor_store<C>(ctx, args, index, t, product.tile);
 }
 

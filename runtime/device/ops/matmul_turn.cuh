@@ -5,15 +5,15 @@ namespace maco::ops {
 
 // C: as for matmul, and D, interleaved, turned_begin and turned_end (columns).
 template <class C>
-struct HeadTurner {
+struct TurnHeads {
   using Y = typename C::Y;
-  // Operand kSines is the result of rope_sines.
+  // Operand sines_at is the result of rope_sines.
   template <class Tile>
   static MACO_FN void turn(const Args& args, const MatmulTile<C>& t, Tile& tile) {
-    static_assert(!TensorShape<C>::kSwap && MatmulTile<C>::kParts == 1 && !C::paired,
+    static_assert(!TensorShape<C>::kSwap && MatmulTile<C>::kParts == 1 && !C::has_pair,
                   "a tile has rows of whole sums");
     if (t.end <= C::turned_begin || t.col >= C::turned_end) return;
-    const float* sines = args.ptr<const float>(C::kSines) + t.row * C::D;
+    const float* sines = args.ptr<const float>(C::sines_at) + t.row * C::D;
     tile.template each_pair<(int)C::D, C::interleaved>(
         [&](int row, int pair) {
           return gload_vec<2>(sines + least(row, t.rows - 1) * C::D + 2 * pair);
@@ -27,15 +27,5 @@ struct HeadTurner {
         });
   }
 };
-
-// Operands as for matmul, with sines and cosines behind b.
-template <class C>
-MACO_FN void matmul_turned(Context& ctx, const Args& args, u32 tile) {
-  matmul_by_way<MatmulOf<C, false, false, false, true>>(ctx, args, tile);
-}
-template <class C>
-MACO_FN void matmul_turned_load(Context& ctx, const Args& args, u32 tile) {
-  matmul_load_by_way<MatmulOf<C, false, false, false, true>>(ctx, args, tile);
-}
 
 }  // namespace maco::ops

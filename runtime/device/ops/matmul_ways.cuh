@@ -53,71 +53,37 @@ struct MatmulCompute {
   }
 };
 
-// A config with what the function's name says. kPaired: a second matrix behind b; kNormed: the
-// weights of the norm of a's rows behind that; kPushed: slots behind y; kTurned: heads of y are
-// rotated, by sines and cosines behind b; kAppended: caches behind y, which get its last columns;
-// kHalved: mates have half of K each; kAdded: behind the slots what others have sent, and where the
-// own result goes.
-template <class Config, bool kPaired, bool kNormed, bool kPushed = false, bool kTurned = false,
-          bool kAppended = false, bool kHalved = false, bool kAdded = false>
-struct MatmulOf : Config {
-  static constexpr bool paired = kPaired, normed = kNormed, pushed = kPushed, turned = kTurned,
-                        appended = kAppended, halved = kHalved, added = kAdded, by_owner = kAdded;
-  static constexpr int first_step = 0;
-  static constexpr int kNorm = kPaired ? 3 : 2, kSines = 2;
-  static constexpr int kY = 2 + (kPaired ? 1 : 0) + (kNormed || kTurned ? 1 : 0);
-};
+// Tasks that have half of K each (matmul_halved.cuh).
 template <class C>
-MACO_FN void matmul_by_way(Context& ctx, const Args& args, u32 tile) {
-  if constexpr (C::in_line)
+MACO_FN void matmul_halves(Context& ctx, const Args& args, u32 tile);
+template <class C>
+MACO_FN void matmul_halves_load(Context& ctx, const Args& args, u32 tile);
+
+// Operands a [rows,K], b, y [rows,N], then whatever C::finish reads; stages have operands between
+// these, which the config numbers: y_at, other_at. C: X, W, Y, rows, plan_rows (of the op before
+// rows were cut), few_rows (the most rows of dot), method, slice (columns of a slice of b), N, K,
+// BM, BN, b_page_bytes, transpose_b, blocks (for method block: both operands come in boxes), and
+// finish(args, row, col, sums): bias, activation and epilogue. has_pair: operand other_at is a
+// second matrix; has_halve: mates have half of K each. What other stages do fills slots: Rows (rows
+// of a before they are multiplied), Turn (a tile's sums), Add, Target and Send (elements of the
+// result), Order (of tiles).
+template <class C>
+MACO_FN void matmul(Context& ctx, const Args& args, u32 tile) {
+  if constexpr (C::has_halve)
+    matmul_halves<C>(ctx, args, tile);
+  else if constexpr (C::in_line)
     matmul_line<C>(ctx, args, tile);
   else
     matmul_way<C>(ctx, MatmulCompute<C>{ctx, args, tile});
 }
 template <class C>
-MACO_FN void matmul_load_by_way(Context& ctx, const Args& args, u32 tile) {
-  if constexpr (C::in_line)
+MACO_FN void matmul_load(Context& ctx, const Args& args, u32 tile) {
+  if constexpr (C::has_halve)
+    matmul_halves_load<C>(ctx, args, tile);
+  else if constexpr (C::in_line)
     matmul_line_load<C>(ctx, args, tile);
   else
     matmul_way<C>(ctx, MatmulLoad<C>{ctx, args, tile});
-}
-
-// Operands a [rows,K], b, (the other b), (the norm's weights [K]), y [rows,N], then whatever
-// C::finish reads. C: X, W, Y, rows, plan_rows (of the op before rows were cut), few_rows (the most
-// rows of dot), method, slice (columns of a slice of b), N, K, BM, BN, b_page_bytes, transpose_b,
-// blocks (for method block: both operands come in boxes), for normed ones G and eps, and
-// finish(args, row, col, sums): bias, activation and epilogue.
-template <class C>
-MACO_FN void matmul(Context& ctx, const Args& args, u32 tile) {
-  matmul_by_way<MatmulOf<C, false, false>>(ctx, args, tile);
-}
-template <class C>
-MACO_FN void matmul_load(Context& ctx, const Args& args, u32 tile) {
-  matmul_load_by_way<MatmulOf<C, false, false>>(ctx, args, tile);
-}
-template <class C>
-MACO_FN void matmul_pair(Context& ctx, const Args& args, u32 tile) {
-  matmul_by_way<MatmulOf<C, true, false>>(ctx, args, tile);
-}
-template <class C>
-MACO_FN void matmul_pair_load(Context& ctx, const Args& args, u32 tile) {
-  matmul_load_by_way<MatmulOf<C, true, false>>(ctx, args, tile);
-}
-template <class C>
-MACO_FN void matmul_normed(Context& ctx, const Args& args, u32 tile) {
-  matmul_by_way<MatmulOf<C, false, true>>(ctx, args, tile);
-}
-template <class C>
-MACO_FN void matmul_normed_load(Context& ctx, const Args& args, u32 tile) {
-  matmul_load_by_way<MatmulOf<C, false, true>>(ctx, args, tile);
-}
-template <class C>
-MACO_FN void matmul_pair_normed(Context& ctx, const Args& args, u32 tile) {
-  matmul_by_way<MatmulOf<C, true, true>>(ctx, args, tile);
-}
-template <class C>
-MACO_FN void matmul_pair_normed_load(Context& ctx, const Args& args, u32 tile) {
-  matmul_load_by_way<MatmulOf<C, true, true>>(ctx, args, tile);
 }
 
 }  // namespace maco::ops

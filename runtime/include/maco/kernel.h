@@ -17,13 +17,15 @@ struct CompileOptions {
   std::string board = {};   // a machine of the target, "h200"; empty: the target's usual one
   int64_t sms = 0;          // SMs that a rank may use; 0: all of the board's
   bool load_ahead = true;   // parameters are loaded ahead of a task's waits
-  bool fuse = true;
-  bool prune = true;      // leave out waits that others imply
-  bool packets = true;    // hand over small temporaries in packets
-  int max_warnings = 20;  // of each kind in Kernel::warnings(); 0: all
+  bool fuse = true;         // join ops that are faster together
+  bool prune = true;        // leave out waits that others imply
+  bool packets = true;      // hand over small temporaries in packets
+  int max_warnings = 20;    // of each kind in Kernel::warnings(); 0: all
   /// For sources of ops `cuda`, in addition to what the ops name: folders of headers, relative to
   /// the process's folder, and macros, NAME or NAME=VALUE.
   std::vector<std::string> include_folders = {}, defines = {};
+  /// Rules of fusion that are left out, as --no-fuse takes them: "norm", "send".
+  std::vector<std::string> no_fuse = {};
 };
 
 /// A compiled graph: proved, and written as CUDA. Immutable. Copies share it, and any number of

@@ -144,6 +144,9 @@ typedef struct {
   size_t include_folder_count, define_count;
   // The most warnings of each kind in maco_kernel_warnings; 0: 20, less than 0: all.
   int64_t max_warnings;
+  // Rules of fusion that are left out, as macoc --no-fuse=NAME takes them. NULL if the count is 0.
+  const char* const* no_fuse_rules;
+  size_t no_fuse_rule_count;
 } maco_compile_options;
 
 // `options` may be NULL.
