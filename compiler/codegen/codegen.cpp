@@ -40,8 +40,8 @@ std::string plain(std::string_view name) {
   return s;
 }
 
-// Of a graph's text, as MACO prints it, the lines of what ops give, and of ops with names of their
-// own: "output a : f32[4], b = f(x) @c" of a, b and c.
+// The lines of a graph's text, as MACO prints it, by the names that stand there before "=" or
+// behind "@": "output a : f32[4], b = f(x) @c" has a, b and c.
 std::map<std::string, size_t, std::less<>> lines_of_names(std::string_view text) {
   std::map<std::string, size_t, std::less<>> lines;
   for (size_t at = 0, number = 1; at < text.size(); ++number) {

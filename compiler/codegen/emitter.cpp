@@ -6,7 +6,7 @@ namespace maco::codegen {
 
 namespace {
 
-// Of the last line.
+// Columns of the last line.
 size_t width_of(std::string_view text) {
   const size_t line = text.rfind('\n');
   return line == text.npos ? text.size() : text.size() - line - 1;

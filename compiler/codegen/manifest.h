@@ -17,7 +17,7 @@ struct MapNumbers {
   std::vector<ir::ManifestMap> maps;
   std::vector<std::vector<int64_t>> of_call;  // by CallId, by operand; 0 where there is none
 };
-/// Of a Program whose calls are right.
+/// Numbers the maps of a Program whose calls are right.
 MapNumbers number_maps(const ir::Program& program);
 
 /// What a launch is given, in the manifest's order.

@@ -15,32 +15,40 @@ namespace maco::functions {
 
 namespace {
 constexpr std::string_view kMatmul = "matmul";
-}
 
-std::string_view name(MatmulMethod method) {
-  constexpr std::string_view words[kMatmulMethods] = {"dot",   "block",   "mma",
-                                                      "wgmma", "by_rows", "by_rows_mma"};
-  return words[static_cast<size_t>(method)];
-}
-MatmulMethod matmul_method(std::string_view word) {
+// What a method is, in the order of MatmulMethod.
+struct MethodRow {
+  MatmulMethod method;
+  std::string_view name;
+  bool dot;           // a launch may take Dot
+  MatmulMethod many;  // a launch with many rows takes this
+  bool cores;         // tensor cores then multiply
+};
+using enum MatmulMethod;
+constexpr MethodRow kMethods[kMatmulMethods] = {
+    {Dot, "dot", true, Dot, false},          {Block, "block", false, Block, false},
+    {Mma, "mma", false, Mma, true},          {Wgmma, "wgmma", false, Wgmma, true},
+    {ByRows, "by_rows", true, Block, false}, {ByRowsMma, "by_rows_mma", true, Mma, true},
+};
+constexpr bool in_order() {
   for (size_t i = 0; i < kMatmulMethods; ++i)
-    if (name(static_cast<MatmulMethod>(i)) == word) return static_cast<MatmulMethod>(i);
+    if (kMethods[i].method != static_cast<MatmulMethod>(i)) return false;
+  return true;
+}
+static_assert(in_order());
+const MethodRow& row_of(MatmulMethod method) { return kMethods[static_cast<size_t>(method)]; }
+
+}  // namespace
+
+std::string_view name(MatmulMethod method) { return row_of(method).name; }
+MatmulMethod matmul_method(std::string_view word) {
+  for (const MethodRow& row : kMethods)
+    if (row.name == word) return row.method;
   return MatmulMethod::Block;
 }
-bool takes_dot(MatmulMethod method) {
-  return method == MatmulMethod::Dot || method >= MatmulMethod::ByRows;
-}
-MatmulMethod for_many_rows(MatmulMethod method) {
-  switch (method) {
-    case MatmulMethod::ByRows: return MatmulMethod::Block;
-    case MatmulMethod::ByRowsMma: return MatmulMethod::Mma;
-    default: return method;
-  }
-}
-bool on_tensor_cores(MatmulMethod method) {
-  const MatmulMethod many = for_many_rows(method);
-  return many == MatmulMethod::Mma || many == MatmulMethod::Wgmma;
-}
+bool takes_dot(MatmulMethod method) { return row_of(method).dot; }
+MatmulMethod for_many_rows(MatmulMethod method) { return row_of(method).many; }
+bool on_tensor_cores(MatmulMethod method) { return row_of(method).cores; }
 
 int64_t matmul_few_rows(ir::DType a, ir::DType b, int64_t K, bool transpose_b,
                         const cost::Machine& machine) {

@@ -12,7 +12,8 @@ namespace maco::passes {
 
 constexpr size_t kNoWriter = SIZE_MAX;
 
-/// Of a graph as a rule finds it; ops are named by their index. It doesn't follow changes.
+/// Who reads and writes what in a graph as a rule finds it; it doesn't follow changes. Ops are
+/// named by their index.
 struct Uses {
   explicit Uses(const ir::Graph& graph);
   Constraints constraints;

@@ -19,7 +19,7 @@ namespace maco::ops {
 // The methods above; by_...: dot or the other method, whichever suits the launch's rows.
 enum class MatmulMethod : u8 { dot, block, mma, wgmma, by_rows, by_rows_mma };
 MACO_FN constexpr bool takes_dot(MatmulMethod m) {
-  return m == MatmulMethod::dot || m >= MatmulMethod::by_rows;
+  return m == MatmulMethod::dot || m == MatmulMethod::by_rows || m == MatmulMethod::by_rows_mma;
 }
 MACO_FN constexpr bool takes_mma(MatmulMethod m) {
   return m == MatmulMethod::mma || m == MatmulMethod::by_rows_mma;
