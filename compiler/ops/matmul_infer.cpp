@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "compiler/functions/function.h"
 #include "compiler/ops/attrs.h"
 #include "compiler/ops/elementwise.h"
 #include "compiler/ops/matmul_tiles.h"
@@ -70,6 +71,13 @@ bool has_places(InferContext& c) {
 
 // Checks what passes make of matmuls.
 bool check_stages(InferContext& c, const MatmulInputs& inputs) {
+  ir::Call call;
+  call.function = "matmul";
+  for (const StageUse& use : inputs.stages) call.stages.push_back(use.stage->name);
+  if (const std::string why = functions::refuse_stages(call); !why.empty()) {
+    c.error("this product " + why);
+    return false;
+  }
   for (const StageUse& use : inputs.stages) {
     if (use.stage->check) use.stage->check(c, inputs, use.first);
     if (c.failed()) return false;
