@@ -208,7 +208,7 @@ class Generator {
       members += fmt::format("static constexpr bool has_{} = {};\n", stage,
                              functions::has_stage(call, stage));
     for (const functions::Slot& slot : function.slots)
-      members += fmt::format("using {} = {}<{}_config>;\n", slot.name, slot.otherwise, code);
+      members += fmt::format("using {} = {}<{}_config>;\n", slot.name, slot.fill, code);
     if (members.empty()) return "";
     for (size_t i = 0; i < function.first_of_many(); ++i)
       members += fmt::format("static constexpr int {}_at = {};\n", function.operands[i].name, i);

@@ -240,11 +240,11 @@ std::vector<Param> push_params_of(const Exchange& e) {
           {"S", e.sent}};
 }
 
-bool is_pushing(const ir::Call& call) { return has_stage(call, "send"); }
+namespace {
 bool adds_up(const ir::Call& call) { return has_stage(call, "add"); }
+}  // namespace
 
 std::optional<Exchange> push_of(const ir::Call& call) {
-  if (!is_pushing(call)) return std::nullopt;
   Exchange e;
   Reader read{call};
   read.get("ranks", e.world);
@@ -282,7 +282,9 @@ std::optional<Exchange> push_of(const ir::Call& call) {
   if (adds || e.mode == PeerMode::Each) {
     // Tiles must be whole, and their rows present in every launch.
     const int64_t* rows = std::get_if<int64_t>(&e.rows.v);
-    if (!rows || e.packets || e.slot_div != 1 || *rows % (e.world * e.BR) != 0) return std::nullopt;
+    if (!rows || e.packets || e.slot_div != 1 || *rows % e.world != 0 ||
+        *rows / e.world % e.BR != 0)
+      return std::nullopt;
     e.rows = ir::ValueRef{*rows / e.world};
   }
   e.y = e.x;
@@ -422,13 +424,15 @@ Touches exchange_touches(const ir::Program& p, const ir::Call& call) {
 }
 
 Touches push_touches(const ir::Program& p, const ir::Call& call) {
-  // The first operands of a matmul that pushes, which has no stage with inputs of its own.
-  enum : size_t { kResult = 2, kSlots, kParts, kOwn };
+  const Function& f = *find_function(call);
+  const auto operand = [&](std::string_view name) { return call.operands[f.index_of(name)]; };
   const auto e = push_of(call), sum = sum_of(call);
   const bool adds = adds_up(call);
+  const BufferId result = operand("y"), slots = operand("slots"),
+                 parts = adds ? operand("parts") : BufferId{},
+                 kept = adds ? operand("own") : BufferId{};
   const bool right = e && adds == sum.has_value() && e->world == p.world &&
-                     p[call.operands[kSlots]].packets == e->packets &&
-                     !(adds && p[call.operands[kParts]].packets);
+                     p[slots].packets == e->packets && !(adds && p[parts].packets);
   // A task's last accesses: what others have sent and the own result, if it adds up; the slots; the
   // result.
   const size_t last = adds ? 4 : 2;
@@ -449,15 +453,15 @@ Touches push_touches(const ir::Program& p, const ir::Call& call) {
     const ir::Block block = push_block_of(call, *e, task.tile);
     const int64_t tile = block.any() ? task.tile % e->tiles : task.tile;
     const int64_t r = tile / e->across * e->BR, c = tile % e->across * e->BC;
-    if (y.buffer != call.operands[kResult] || y.r0 != r || y.c0 != c || y.pitch != e->cols ||
-        y.block != block || task.accesses[0].region.block != block ||
-        task.accesses[stored - 1] != push_access_of(p, call.operands[kSlots], *e, task.tile))
+    if (y.buffer != result || y.r0 != r || y.c0 != c || y.pitch != e->cols || y.block != block ||
+        task.accesses[0].region.block != block ||
+        task.accesses[stored - 1] != push_access_of(p, slots, *e, task.tile))
       return false;
     if (!adds) return true;
     ir::Access own = task.accesses[stored];
-    own.region.buffer = call.operands[kOwn];
+    own.region.buffer = kept;
     return task.accesses[stored - 2] == own && task.tile < e->tiles &&
-           task.accesses[stored - 3] == sum_access_of(p, call.operands[kParts], *sum, task.tile);
+           task.accesses[stored - 3] == sum_access_of(p, parts, *sum, task.tile);
   };
   return {.moves = moves, .touches = touches};
 }

@@ -63,13 +63,8 @@ struct Exchange {
   ir::DType in{}, out{};  // what arrives, what is passed on
 };
 
-/// Whether the call sends its tiles to peers' slots as well (stage "send").
-bool is_pushing(const ir::Call& call);
-/// Whether it adds up what other ranks have sent, before it stores and sends its tiles (stage
-/// "add").
-bool adds_up(const ir::Call& call);
-/// Where a matmul that pushes its tiles puts them, as `put` would; nothing if the call is of
-/// another function, or has other parameters. Modes: Others, Owner, Block and Each. With Each, and
+/// Where a matmul with stage "send" puts its tiles, as `put` would; nothing if its parameters can't
+/// be. Modes: Others, Owner, Block and Each. With Each, and
 /// where the matmul adds up, `rows` are those of a block, and the matmul's tiles are those of the
 /// peer's block or of its own.
 std::optional<Exchange> push_of(const ir::Call& call);
@@ -78,8 +73,8 @@ std::vector<ir::Param> push_params_of(const Exchange& exchange);
 /// What task `tile` writes to peers' slots.
 ir::Access push_access_of(const ir::Program& program, ir::BufferId slots, const Exchange& exchange,
                           uint32_t tile);
-/// For a matmul that adds up: what other ranks' matmuls have put into slots for
-/// it, in mode Each, and how it reduces that with its own tile.
+/// What other ranks' matmuls have put into slots for a matmul with stage "add" as well, in mode
+/// Each, and how it reduces that with its own tile; nothing if it has no such stage.
 std::optional<Exchange> sum_of(const ir::Call& call);
 /// The block of rows to which tile `tile` belongs, if the matmul's tiles are cut by blocks.
 ir::Block push_block_of(const ir::Call& call, const Exchange& exchange, uint32_t tile);

@@ -61,6 +61,13 @@ const OperandSpec* Function::operand(size_t i, size_t count) const {
   return nullptr;
 }
 
+size_t Function::index_of(std::string_view operand) const {
+  const auto at = std::find_if(operands.begin(), operands.end(),
+                               [&](const OperandSpec& o) { return o.name == operand; });
+  MACO_CHECK(at != operands.end(), std::string(operand));
+  return static_cast<size_t>(at - operands.begin());
+}
+
 size_t Function::first_of_many() const {
   size_t i = 0;
   while (i < operands.size() && operands[i].count != Count::Many) ++i;

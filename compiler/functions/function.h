@@ -103,16 +103,18 @@ class CallView {
 struct Touches {
   /// Why the call isn't one, or "": "hasn't the parameters and operands that it takes".
   std::string wrong = "";
-  /// Whether the call declares what a task moves (ir::Call::transfers), and whether the task
-  /// declares what it touches. Null: it may declare anything.
-  std::function<bool(const ir::Task&)> moves = nullptr, touches = nullptr;
+  /// Whether the call declares what a task moves (ir::Call::transfers). Null: it may move anything.
+  std::function<bool(const ir::Task&)> moves = nullptr;
+  /// Whether the task declares what it touches; asked of tasks that move what is declared. Null: it
+  /// may touch anything.
+  std::function<bool(const ir::Task&)> touches = nullptr;
 };
 
 /// A part of a function's code that stages may replace. The call's config has a member type `name`,
-/// which is the device template that the last of the call's stages fills it with, or `otherwise`,
-/// for that config: "using Rows = ops::NormRows<q_config>".
+/// which is the device template `fill` for that config: "using Rows = ops::NormRows<q_config>". The
+/// fill is the function's own, or that of the last of the call's stages that fills the slot.
 struct Slot {
-  std::string name, otherwise;
+  std::string name, fill;
 };
 
 struct Function {
@@ -178,6 +180,8 @@ struct Function {
   const ParamSpec* find_param(std::string_view param) const;
   /// The spec of operand `i` of a call with `count` operands; nullptr if there are too many.
   const OperandSpec* operand(size_t i, size_t count) const;
+  /// The index of the operand of that name, which follows no repeated one.
+  size_t index_of(std::string_view operand) const;
   /// The index of the first operand of a call that belongs to this function's Count::Many; the
   /// body's operands follow from there.
   size_t first_of_many() const;
@@ -216,8 +220,8 @@ const Function* find_function(const ir::Call& call);
 std::string refuse_stages(const ir::Call& call);
 /// The functions of MACO, then the registered ones, all without stages.
 std::vector<Function> all_functions();
-/// The stages of a function, in their order.
-std::vector<Stage> stages_of(std::string_view function);
+/// The stages of a function, in their order. They live as long as the process.
+std::vector<const Stage*> stages_of(std::string_view function);
 
 /// Makes a function known to the whole process, from any thread, before the first graph with an op
 /// that calls it is compiled. `source.text` holds its code. Returns "", or why the function can't
@@ -226,7 +230,8 @@ std::vector<Stage> stages_of(std::string_view function);
 
 /// Makes a stage known to the whole process, behind the stages that its function has, from any
 /// thread, before the first call with it is made. Returns "", or why it can't be registered: there
-/// is no such function or slot, its name is taken, or its parameters are there already.
+/// is no such function, slot or stage, its name is taken, or a parameter or operand of that name is
+/// there already, in the function or in a stage beside it.
 [[nodiscard]] std::string register_stage(Stage stage);
 
 /// Everything that is wrong with a call, one sentence each, without its subject: "calls 'q', which

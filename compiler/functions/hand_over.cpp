@@ -257,7 +257,8 @@ cost::Work library_work(const CallView& c, const ir::Task&, const cost::Machine&
 namespace {
 
 // Checks collectives that are handed over. hand_over and take_back of an op (both pairs of a
-// broadcast) must have the same parameters, under a number that no other op has.
+// broadcast) must have the same parameters, under a number that no other op has; those of a
+// broadcast's root run on the root, the others on the other ranks.
 bool check_pairs(const ir::Program& program, ir::Diagnostics& diagnostics) {
   const auto wrong = [&](const ir::Call& call, const std::string& what) {
     diagnostics.error(call.loc, fmt::format("{} of '{}' {}", call.function, call.op, what));
@@ -266,8 +267,7 @@ bool check_pairs(const ir::Program& program, ir::Diagnostics& diagnostics) {
   std::map<int64_t, const ir::Call*> first;  // by number
   std::map<std::string, int64_t> numbers;    // by op
   for (const ir::Call& call : program.calls) {
-    const bool hands = is_hand_over(call.function);
-    if (!hands) continue;
+    if (!is_hand_over(call.function)) continue;
     const auto h = hand_over_of(call);
     if (!h) return wrong(call, "hasn't the parameters and operands that it takes");
     const auto [at, fresh] = first.try_emplace(h->number, &call);
@@ -283,6 +283,15 @@ bool check_pairs(const ir::Program& program, ir::Diagnostics& diagnostics) {
   int64_t next = 0;
   for (const auto& [number, call] : first)
     if (number != next++) return wrong(*call, "leaves a number out");
+  const uint64_t all = ir::all_ranks(program.world);
+  for (const ir::Task& task : program.tasks) {
+    const ir::Call& call = program[task.call];
+    const auto h = hand_over_of(call);
+    if (!h || h->kind != CollectiveKind::Broadcast) continue;
+    const uint64_t root = uint64_t{1} << h->peer;
+    if ((task.ranks & all) != (h->root ? root : all & ~root))
+      return wrong(call, "runs on other ranks than it is for");
+  }
   return true;
 }
 
@@ -291,14 +300,10 @@ Touches touches(const ir::Program& p, const ir::Call& call) {
   if (!h || h->world != p.world)
     return {.wrong = "hasn't the parameters and operands that it takes"};
   const bool moves = call.transfers == transfers_of(call.function, *h);
-  const uint64_t all = ir::all_ranks(p.world), root = uint64_t{1} << h->peer;
-  return {.moves = [=](const ir::Task& task) { return moves && task.tile == 0; },
-          .touches =
-              [=, &p, &call](const ir::Task& task) {
-                const bool here = h->kind != CollectiveKind::Broadcast ||
-                                  (task.ranks & all) == (h->root ? root : all & ~root);
-                return here && task.accesses == accesses_of(p, call, *h);
-              }};
+  return {
+      .moves = [=](const ir::Task& task) { return moves && task.tile == 0; },
+      .touches = [=, &p, &call](
+                     const ir::Task& task) { return task.accesses == accesses_of(p, call, *h); }};
 }
 
 }  // namespace

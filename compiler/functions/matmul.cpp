@@ -467,7 +467,7 @@ std::vector<Stage> matmul_stages() {
                   flag("behind")},
        .results = {writes("slots", "S")},
        .headers_before = {"ops/collectives.cuh"},
-       .source = {{"ops/matmul_gather.cuh", "ops/matmul_push.cuh"}},
+       .source = {{"ops/matmul_gather.cuh", "ops/matmul_send.cuh"}},
        .fills = {{"Send", "ops::SendTiles"}, {"Order", "ops::OrderOfSent"}},
        .change =
            [](Function& f) {
@@ -491,7 +491,7 @@ std::vector<Stage> matmul_stages() {
        .change = [](Function& f) { f.own_rows_first = true; }},
       {.function = of,
        .name = "halve",
-       .source = {{"ops/matmul_halved.cuh"}},
+       .source = {{"ops/matmul_halve.cuh"}},
        .beside = {"send"},
        .change = [](Function& f) { f.mates = true; }},
   };

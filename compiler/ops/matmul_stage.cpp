@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "compiler/functions/function.h"
 #include "compiler/ops/attrs.h"
@@ -77,18 +78,13 @@ void add_stage_inputs(ir::Op& op, std::string_view stage, const std::vector<ir::
 }
 
 bool may_have_stage(const ir::Op& op, std::string_view stage) {
-  // In the order of stages.
-  std::vector<std::string> names;
-  for (const functions::Stage& s : functions::stages_of("matmul")) {
-    const auto uses = matmul_stages_of(op);
-    const bool has = std::any_of(uses.begin(), uses.end(),
-                                 [&](const StageUse& use) { return use.stage->name == s.name; });
-    if (has && s.name == stage) return false;
-    if (has || s.name == stage) names.push_back(s.name);
-  }
+  std::set<std::string_view> names = {stage};
+  for (const StageUse& use : matmul_stages_of(op))
+    if (!names.insert(use.stage->name).second) return false;
   ir::Call call;
   call.function = "matmul";
-  call.stages = std::move(names);
+  for (const functions::Stage* s : functions::stages_of("matmul"))  // in their order
+    if (names.count(s->name) > 0) call.stages.push_back(s->name);
   return functions::refuse_stages(call).empty();
 }
 
@@ -98,7 +94,7 @@ std::string register_matmul_stage(MatmulStage stage) {
   };
   const auto known = functions::stages_of("matmul");
   if (std::none_of(known.begin(), known.end(),
-                   [&](const functions::Stage& s) { return s.name == stage.name; }))
+                   [&](const functions::Stage* s) { return s->name == stage.name; }))
     return refuse("no functions::Stage has this name");
   if (stage.attrs.empty()) return refuse("it has no attribute that says that an op has it");
   if (stage.inputs > 0 && !stage.reads) return refuse("it doesn't say what tasks read");

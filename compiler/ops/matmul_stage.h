@@ -104,6 +104,16 @@ ir::Region rows_of(const Mat& m, const ir::Block& block, int64_t r0, int64_t r1,
 /// The shape rule.
 void infer_matmul(InferContext& context);
 
+/// Why tasks of `op`, a matmul, can't rotate heads of its result, or "". They can on tensor cores,
+/// with tiles that cover all of K and whole heads, if such tiles cost no more than a rope would.
+std::string refuse_to_turn(const ir::Graph& graph, const ir::Op& op, int64_t head_dim,
+                           const cost::Machine& machine);
+/// Why tasks of `op`, a matmul, can't write the last columns of its result to caches, as their
+/// rows, or "". They can on tensor cores, with tiles that cover all of K, if such tiles cost no
+/// more than appends would.
+std::string refuse_to_append(const ir::Graph& graph, const ir::Op& op,
+                             const cost::Machine& machine);
+
 // The stages, one file each.
 MatmulStage pair_stage();
 MatmulStage norm_stage();

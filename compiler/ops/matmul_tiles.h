@@ -55,15 +55,6 @@ bool wants_all_rows(const ir::Graph& graph, const ir::Op& op, const cost::Machin
 /// Whether one task may have the same columns of `op` and of another such matmul with the same
 /// rows: with Dot, or on tensor cores if every launch has many rows.
 bool may_be_paired(const ir::Graph& graph, const ir::Op& op, const cost::Machine& machine);
-/// Why tasks of `op`, a matmul, can't rotate heads of its result, or "". They can on tensor cores,
-/// with tiles that cover all of K and whole heads, if such tiles cost no more than a rope would.
-std::string refuse_to_turn(const ir::Graph& graph, const ir::Op& op, int64_t head_dim,
-                           const cost::Machine& machine);
-/// Why tasks of `op`, a matmul, can't write the last columns of its result to caches, as their
-/// rows, or "". They can on tensor cores, with tiles that cover all of K, if such tiles cost no
-/// more than appends would.
-std::string refuse_to_append(const ir::Graph& graph, const ir::Op& op,
-                             const cost::Machine& machine);
 /// Why tasks of `op`, a matmul, can't also send what they store to other ranks, or "". They can on
 /// tensor cores, with rows that every launch has and tiles that cover all of K or, if tasks may be
 /// mates, half of it. They also can with a few rows, if packets may carry the result.

@@ -186,6 +186,22 @@ TEST_CASE("a stage from outside is refused where it can't be") {
   CHECK(functions::register_stage(
             {.function = "matmul", .name = "none", .fills = {{"Cols", "ops::X"}}}) ==
         "stage 'none' of 'matmul': 'matmul' has no slot 'Cols'");
+  const auto refused_stage = [](functions::Stage stage) {
+    stage.function = "matmul";
+    stage.name = "none";
+    stage.fills = {{"Rows", "ops::X"}};
+    return functions::register_stage(std::move(stage));
+  };
+  functions::Stage wrong;
+  wrong.beside = {"nrom"};
+  CHECK(refused_stage(wrong) == "stage 'none' of 'matmul': 'matmul' has no stage 'nrom'");
+  wrong = {};
+  wrong.params = {{"BM"}};
+  CHECK(refused_stage(wrong) == "stage 'none' of 'matmul': parameter 'BM' is there already");
+  wrong = {};
+  wrong.beside = {"pair"};
+  wrong.inputs = {{"other"}};
+  CHECK(refused_stage(wrong) == "stage 'none' of 'matmul': operand 'other' is there already");
   ops::MatmulStage unknown;
   unknown.name = "unknown";
   CHECK(ops::register_matmul_stage(unknown) ==

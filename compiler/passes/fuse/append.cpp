@@ -12,7 +12,7 @@
 
 #include "compiler/functions/matmul.h"
 #include "compiler/ops/attrs.h"
-#include "compiler/ops/matmul_tiles.h"
+#include "compiler/ops/matmul_stage.h"
 #include "compiler/ops/movement.h"
 #include "compiler/passes/fuse/columns.h"
 #include "compiler/passes/fuse/fold.h"

@@ -1,8 +1,8 @@
 // matmul that adds up what other ranks' matmuls have sent for its tiles, and sends the sums
-// (matmul_push.cuh): the end of an allreduce whose operand it makes.
+// (matmul_send.cuh): the end of an allreduce whose operand it makes.
 //
 // Operands a, b, y, slots of the sums, slots of what others have sent, the matmul's own result,
-// then whatever C::finish reads. C: as for matmul_pushed in mode `others`, where the T tiles are
+// then whatever C::finish reads. C: as for stage send in mode `others`, where the T tiles are
 // those of this rank's block of rows; reduce.
 
 namespace maco::ops {

@@ -53,7 +53,7 @@ struct MatmulCompute {
   }
 };
 
-// Tasks that have half of K each (matmul_halved.cuh).
+// Tasks that have half of K each (matmul_halve.cuh).
 template <class C>
 MACO_FN void matmul_halves(Context& ctx, const Args& args, u32 tile);
 template <class C>

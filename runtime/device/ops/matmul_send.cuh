@@ -1,5 +1,5 @@
 // matmul whose tiles go to slots of peers, as `put` (put.cuh) would send them. A tile
-// covers all of K, or mates have a half of a tile each (matmul_halved.cuh). With few rows (dot),
+// covers all of K, or mates have a half of a tile each (matmul_halve.cuh). With few rows (dot),
 // each element goes in a packet, as f32. On tensor cores, each run is also stored in the slots; or,
 // with C::behind, idle warps send a tile after it has been stored, while consumers compute the next
 // tile. Otherwise a link that others use would delay the consumers.

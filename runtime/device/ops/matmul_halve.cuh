@@ -1,7 +1,7 @@
 // matmul whose tasks cover half of K each. Mates have the same tile, exchange the sums of half of
 // its columns each, and each finishes the other half.
 //
-// Operands and C as for matmul, or for matmul_pushed, on tensor cores by boxes; BK: half of K,
+// Operands and C as for matmul, with stage send or without, on tensor cores by boxes; BK: half of K,
 // rounded up.
 
 namespace maco::ops {
