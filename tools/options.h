@@ -97,6 +97,12 @@ inline void list_boards() {
     figure("f32", m.f32_flops, 1e12, "TFLOP/s");
     figure("device memory", m.memory_rate, 1e9, "GB/s");
     figure("to peers", m.link_rate, 1e9, "GB/s");
+    figure("hand-over", m.hand_over, 1, "us");
+    figure("with packets", m.packet_hand_over, 1, "us");
+    figure("hop to a peer", m.hop, 1, "us");
+    figure("any task", m.task, 1, "us");
+    figure("f32 reached", m.f32_reached, 1, "of the rate");
+    figure("NCCL", m.nccl, 1, "us");
   }
 }
 
@@ -150,6 +156,17 @@ inline CLI::Validator one_of(const std::vector<std::string>& words,
         return "'" + text + "' is " + (few ? "none of " + joined(words, ", ") : "unknown") + near;
       },
       "{" + joined(words, ",") + "}");
+}
+
+/// Accepts a board's name, or a file that describes one.
+inline CLI::Validator a_board() {
+  return CLI::Validator(
+      [](std::string& text) -> std::string {
+        std::string why;
+        if (cost::find_board(text, why)) return {};
+        return why.empty() ? one_of(board_names())(text) : "board file '" + text + "' " + why;
+      },
+      "BOARD");
 }
 
 /// For counts: CLI11's own validator would print the largest double.
@@ -228,9 +245,11 @@ struct PipelineFlags {
     auto* target = app.add_option("--target", p.target, "what code may use (--list-targets)")
                        ->option_text("NAME")
                        ->check(one_of(target_names()));
-    app.add_option("--board", p.board, "what it runs on (--list-boards); implies its target")
-        ->option_text("NAME")
-        ->check(one_of(board_names()))
+    app.add_option("--board", p.board,
+                   "what it runs on: a name (--list-boards), or a file that describes it; implies "
+                   "its target")
+        ->option_text("NAME or FILE")
+        ->check(a_board())
         ->each([&p, target](const std::string& board) {
           if (target->count() == 0) p.target = cost::find_board(board)->target;
         });

@@ -7,8 +7,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <mutex>
 
+#include "compiler/cost/boards.h"
 #include "ir/check.h"
 
 namespace maco::cost {
@@ -163,15 +165,69 @@ const Machine* cpu_with(const Machine& usual, int32_t sms) {
   return &found->second;
 }
 
+const Machine* find_own(std::string_view board) {
+  for (const Machine& m : all_machines())
+    if (m.board == board) return &m;
+  return nullptr;
+}
+
+// Machines of boards that users describe in files.
+class FromFiles {
+ public:
+  static FromFiles& instance() {
+    static FromFiles all;
+    return all;
+  }
+  const Machine* named(std::string_view board) {
+    const std::lock_guard lock(mutex_);
+    const auto at = named_.find(board);
+    return at == named_.end() ? nullptr : at->second.get();
+  }
+  // The machine that the file describes; nullptr, and why.
+  const Machine* of_file(const std::string& path, std::string& why) {
+    const std::lock_guard lock(mutex_);
+    if (const auto at = files_.find(path); at != files_.end()) return at->second;
+    std::optional<Board> board = read_board_file(path, why);
+    if (!board) return nullptr;
+    const Architecture* const architecture = find_architecture(board->of_target);
+    if (!architecture) {
+      why = fmt::format("is for target '{}', which MACO doesn't know", board->of_target);
+      return nullptr;
+    }
+    if (find_own(board->board)) {
+      why = fmt::format("has the name '{}', which a board of MACO's has", board->board);
+      return nullptr;
+    }
+    auto machine = std::make_unique<Machine>(Machine{*architecture, *board});
+    const auto [at, is_new] = named_.try_emplace(board->board, std::move(machine));
+    if (!is_new) {
+      why = fmt::format("has the name '{}', which another file's board has", board->board);
+      return nullptr;
+    }
+    files_[path] = at->second.get();
+    return at->second.get();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, std::unique_ptr<Machine>, std::less<>> named_;
+  std::map<std::string, const Machine*> files_;  // by path
+};
+
 }  // namespace
 
-const Machine* find_board(std::string_view board) {
-  for (const Machine& m : all_machines()) {
-    if (m.board != board) continue;
-    const int32_t sms = m.arch == 0 ? chosen_cpu_sms() : 0;
-    return sms == 0 ? &m : cpu_with(m, sms);
+const Machine* find_board(std::string_view board, std::string& why) {
+  if (is_board_file(board)) return FromFiles::instance().of_file(std::string(board), why);
+  if (const Machine* const m = find_own(board)) {
+    const int32_t sms = m->arch == 0 ? chosen_cpu_sms() : 0;
+    return sms == 0 ? m : cpu_with(*m, sms);
   }
-  return nullptr;
+  return FromFiles::instance().named(board);
+}
+
+const Machine* find_board(std::string_view board) {
+  std::string why;
+  return find_board(board, why);
 }
 
 const Machine* find_machine(std::string_view target, std::string_view board) {
@@ -195,9 +251,14 @@ const Machine* find_machine(std::string_view target, std::string_view board,
     for (const Architecture& a : all_architectures()) targets.push_back(a.target);
     diagnostics.error(
         {}, fmt::format("unknown target '{}'{}", target, ir::did_you_mean(target, targets)));
-  } else if (const Machine* other = find_board(board)) {
+    return nullptr;
+  }
+  std::string why;
+  if (const Machine* other = find_board(board, why)) {
     diagnostics.error({}, fmt::format("board '{}' has GPUs of target '{}', not '{}'", board,
                                       other->target, target));
+  } else if (!why.empty()) {
+    diagnostics.error({}, fmt::format("board file '{}' {}", board, why));
   } else {
     std::vector<std::string> boards;
     for (const Board& b : all_boards()) boards.push_back(b.board);

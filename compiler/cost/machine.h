@@ -59,6 +59,16 @@ struct Board {
   Figure f32_flops;          // operations per second of the ordinary cores
   Figure memory_rate;        // bytes per second of device memory
   Figure link_rate;          // bytes per second to peers, in one direction
+  /// Microseconds from the end of a task until a task on another SM that waits for it begins its
+  /// work, while other SMs stream; and the same where the data comes in packets.
+  Figure hand_over, packet_hand_over;
+  /// Bytes per second that one SM alone can take: of device memory by bulk copies of a loader, of
+  /// device memory by its tasks' own loads and stores, and to peers.
+  Figure sm_memory_rate, sm_plain_rate, sm_link_rate;
+  Figure hop;          // microseconds from a store until the wait on another GPU sees it
+  Figure task;         // microseconds that any task takes, whatever it does
+  Figure f32_reached;  // share of f32_flops that matmuls reach
+  Figure nccl;         // microseconds of a collective of few bytes that NCCL runs
 };
 
 struct Machine : Architecture, Board {};
@@ -86,9 +96,13 @@ const Machine* find_machine(std::string_view target, std::string_view board,
 /// that it may set.
 inline constexpr const char* kCpuSms = "MACO_CPU_SMS";
 inline constexpr int32_t kMostCpuSms = 1024;
-/// The machine with this board; nullptr if there is none. The CPU target's machine has as many SMs
-/// as MACO_CPU_SMS says.
+/// The machine with this board: a name, or the path of a board's file (boards.h), which is read
+/// once a process. nullptr if there is none, or the file can't be used. The CPU target's machine
+/// has as many SMs as MACO_CPU_SMS says. Names of boards from files are known once they were read.
+/// Thread-safe; the machine lives as long as the process.
 const Machine* find_board(std::string_view board);
+/// The same; says why a file can't be used: "has no figure 'hop_us', ...". Unchanged otherwise.
+const Machine* find_board(std::string_view board, std::string& why);
 
 const std::vector<Architecture>& all_architectures();
 const std::vector<Board>& all_boards();

@@ -16,21 +16,11 @@ struct Work {
   double fixed_microseconds = 0;    // what any task takes, whatever it does: the hand-off
 };
 
-/// Microseconds from the end of a task until a task on another SM that waits for it begins its
-/// work, while other SMs stream. Measured as the time that a decoder without waits saved, divided
-/// by the number of hand-offs (docs/notebook/decoding.md).
-constexpr double kHandOver = 2.5;
-/// The same for a hand-off by packets.
-constexpr double kPacketHandOver = 1.7;
-
-/// Microseconds from a store to the wait on another GPU that sees it, measured between H200s.
-constexpr double kHop = 1.3;
-
 /// How many rows of a region there are in the launch for which costs are computed.
 int64_t typical_rows(const ir::Program& program, const ir::Region& region);
 
 /// The bytes of all regions of the task, once each: for functions that do little else than stream.
-Work streaming(const ir::Program& program, const ir::Task& task);
+Work streaming(const ir::Program& program, const ir::Task& task, const Machine& machine);
 /// The same for functions that load what they need when they need it, without a loader ahead of
 /// them: three times the bytes on a GPU. For a prompt on an H200, slices took 3.4 times as long as
 /// their bytes take at an SM's share of the memory bandwidth, norms 3 to 9 times and ropes 4 to 6
@@ -39,7 +29,7 @@ Work streaming(const ir::Program& program, const ir::Task& task);
 Work unaided(Work work, const Machine& machine);
 /// For functions that move a part of their first region to their last: as many elements as the
 /// smaller region has.
-Work moving(const ir::Program& program, const ir::Task& task);
+Work moving(const ir::Program& program, const ir::Task& task, const Machine& machine);
 
 /// What delays a collective, on the rank where that is most.
 struct Route {

@@ -28,8 +28,9 @@ int64_t keys_that_count(const CallView& c, int64_t rows) {
 }
 
 // The work of a task that reads only those keys and values that count in a typical launch.
-cost::Work work_of(const CallView& c, const ir::Task& task, int64_t task_rows) {
-  cost::Work work = cost::streaming(c.program(), task);
+cost::Work work_of(const CallView& c, const ir::Task& task, int64_t task_rows,
+                   const cost::Machine& machine) {
+  cost::Work work = cost::streaming(c.program(), task, machine);
   const auto count = static_cast<double>(keys_that_count(c, task_rows));
   for (size_t i = 1; i + 1 < task.accesses.size(); ++i) {
     const ir::Region& r = task.accesses[i].region;
@@ -40,14 +41,14 @@ cost::Work work_of(const CallView& c, const ir::Task& task, int64_t task_rows) {
   return work;
 }
 
-cost::Work work(const CallView& c, const ir::Task& task, const cost::Machine&) {
-  return work_of(c, task, c.integer("BQ"));
+cost::Work work(const CallView& c, const ir::Task& task, const cost::Machine& machine) {
+  return work_of(c, task, c.integer("BQ"), machine);
 }
 
 // Each row of a task is multiplied by each key that counts, on tensor cores; then the score's
 // exponential is computed.
 cost::Work tile_work(const CallView& c, const ir::Task& task, const cost::Machine& machine) {
-  cost::Work done = work_of(c, task, c.integer("BT"));
+  cost::Work done = work_of(c, task, c.integer("BT"), machine);
   if (task.accesses.size() < 4 || cost::typical_rows(c.program(), task.accesses[0].region) == 0)
     return {.fixed_microseconds = 0.5};
   int64_t seen =

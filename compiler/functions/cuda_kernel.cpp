@@ -38,7 +38,7 @@ cost::Work blocks_work(const CallView& c, const ir::Task& task, const cost::Mach
   const auto up = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
   const int64_t each = std::max<int64_t>(c.integer("each"), 1),
                 tasks = std::max<int64_t>(up(c.integer("blocks"), each), 1);
-  cost::Work work = cost::streaming(program, task);
+  cost::Work work = cost::streaming(program, task, machine);
   for (const ir::Access& a : task.accesses) {
     const ir::Region& r = a.region;
     const ir::Buffer& b = program[r.buffer];

@@ -9,8 +9,8 @@ std::vector<Function> embedding_functions() {
                       integer("BM"), integer("BN"), integer("V")},
            .operands = {reads("table", "X"), reads("ids", "i32"), writes("y", "Y")},
            .source = {{"vectors.cuh", "ops/embedding.cuh"}},
-           .work = [](const CallView& c, const ir::Task& task, const cost::Machine&) {
-             return cost::moving(c.program(), task);
+           .work = [](const CallView& c, const ir::Task& task, const cost::Machine& machine) {
+             return cost::moving(c.program(), task, machine);
            }}};
 }
 

@@ -100,7 +100,7 @@ double microseconds(const ir::Program& program, const ir::Task& task,
   const Function* function = find_function(call);
   return cost::microseconds(function && function->work
                                 ? function->work(CallView(program, call), task, machine)
-                                : cost::streaming(program, task),
+                                : cost::streaming(program, task, machine),
                             machine);
 }
 

@@ -239,17 +239,15 @@ std::vector<ir::Transfer> transfers_of(std::string_view function, const HandOver
 
 namespace {
 
-// NCCL on two H100 takes 10 us for a few bytes (docs/notebook/communication.md). Each link carries
-// the bytes of a ring algorithm.
+// Each link carries the bytes of a ring algorithm.
 cost::Work library_work(const CallView& c, const ir::Task&, const cost::Machine& machine) {
-  constexpr double kLibrary = 10;
   const auto h = hand_over_of(c.call());
   const auto n = static_cast<double>(h->world);
   const double block = static_cast<double>(c.typical("rows") * h->cols * ir::size_of(h->x));
   const double bytes = h->kind == CollectiveKind::AllReduce ? 2 * (n - 1) / n * block
                        : h->x_blocks() || h->y_blocks()     ? (n - 1) * block
                                                             : block;
-  return {.fixed_microseconds = kLibrary + 1e6 * cost::seconds({0, bytes}, machine)};
+  return {.fixed_microseconds = machine.nccl + 1e6 * cost::seconds({0, bytes}, machine)};
 }
 
 }  // namespace

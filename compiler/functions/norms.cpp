@@ -4,7 +4,7 @@
 namespace maco::functions {
 
 cost::Work unaided_work(const CallView& call, const ir::Task& task, const cost::Machine& machine) {
-  return cost::unaided(cost::streaming(call.program(), task), machine);
+  return cost::unaided(cost::streaming(call.program(), task, machine), machine);
 }
 
 std::vector<Function> norm_functions() {

@@ -15,7 +15,7 @@ std::vector<Function> strided_copy_functions() {
              .shared_over = [](const CallView&) { return std::vector<std::string>{"in_offset"}; },
              .work =
                  [](const CallView& c, const ir::Task& task, const cost::Machine& machine) {
-                   return cost::unaided(cost::moving(c.program(), task), machine);
+                   return cost::unaided(cost::moving(c.program(), task, machine), machine);
                  }};
   const auto four = [&](const std::string& prefix, int from) {
     for (int i = from; i < 4; ++i) f.params.push_back(integer(prefix + std::to_string(i)));

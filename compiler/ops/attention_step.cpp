@@ -212,7 +212,7 @@ Cut choose(const TileContext& c) {
                               .page_keys = functions::step_keys(c.machine().page_bytes)},
                              c.machine());
     const double time =
-        cost::microseconds(work, c.machine()) + (splits > 1 ? cost::kPacketHandOver : 0);
+        cost::microseconds(work, c.machine()) + (splits > 1 ? c.machine().packet_hand_over.value : 0);
     if (splits > 1 && time >= least) continue;
     least = time;
     best = splits;

@@ -434,7 +434,7 @@ namespace {
 double merge_estimate(const MatmulShape& s, int64_t parts, const cost::Machine& machine) {
   constexpr double kSumBytes = 4, kTimes = 4;
   const double bytes = kTimes * kSumBytes * static_cast<double>(s.plan_rows.hi * s.N * parts);
-  return 2 * cost::kHandOver + bytes / machine.memory_rate * 1e6;
+  return 2 * machine.hand_over + bytes / machine.memory_rate * 1e6;
 }
 
 // Microseconds that mates take to exchange halves of their sums, in addition to `products`, the
@@ -507,7 +507,7 @@ std::string refuse_to_finish(const MatmulShape& plain, const MatmulShape& both,
   if (!others) return "";
   const int64_t rows = plain.max_rows;
   const double behind =
-      cost::kHandOver +
+      machine.hand_over +
       2e6 * static_cast<double>(rows * plain.N * ir::size_of(plain.y)) / machine.memory_rate;
   const double products = estimate(plain, alone, rows, *others, machine, machine.sms);
   const double apart = products + parts_estimate(plain, alone, *others, machine, products) + behind;

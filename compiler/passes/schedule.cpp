@@ -96,8 +96,9 @@ class Homes {
 /// When what a task depends on has ended, in microseconds from the launch.
 class Readiness {
  public:
-  explicit Readiness(const ir::Program& program)
+  Readiness(const ir::Program& program, const cost::Machine& machine)
       : p_(program),
+        machine_(machine),
         found_(find_dependencies(program)),
         ends_(program.tasks.size(), 0.0),
         of_sets_(found_.sets.size()),
@@ -123,10 +124,10 @@ class Readiness {
     // other's.
     double told = kNever;
     for (const ir::Wait& w : p_[task].waits)
-      if (w.lag == 0) told = std::max(told, told_[index(w.event)] + cost::kHop);
+      if (w.lag == 0) told = std::max(told, told_[index(w.event)] + machine_.hop);
     if (last.sm < 0) return {std::max(told, 0.0), -1, 0};
-    Ready ready{std::max(last.end + cost::kHandOver, told), -1, 0};
-    if (last.other + cost::kHandOver <= last.end) {
+    Ready ready{std::max(last.end + machine_.hand_over, told), -1, 0};
+    if (last.other + machine_.hand_over <= last.end) {
       ready.sm = last.sm, ready.there = std::max(last.end, told);
       // Where all would wait for peers, on this one there is a wait less.
       if (told > kNever) ready.there -= 2 * kSame;
@@ -163,6 +164,7 @@ class Readiness {
     }
   };
   const ir::Program& p_;
+  const cost::Machine& machine_;
   const Dependencies found_;
   std::vector<double> ends_;   // by task
   std::vector<Last> of_sets_;  // as far as they were asked for
@@ -239,11 +241,11 @@ bool check_mates(const ir::Program& program, const Homes& all, bool in_order,
 // Each task, or two mates, in Program order on the SMs that can start them first.
 class InOrder {
  public:
-  InOrder(ir::Program& program, const Homes& all)
+  InOrder(ir::Program& program, const Homes& all, const cost::Machine& machine)
       : p_(program),
         all_(all),
         busy_(program),
-        readiness_(program),
+        readiness_(program, machine),
         turn_(all.sms.size(), 0),
         mates_turn_(all.sms.size(), 0),
         neighbours_(find_neighbours(program, all)) {}
@@ -421,7 +423,7 @@ bool schedule(ir::Program& program, PassContext& context) {
   if (!check_mates(program, all, in_order, context)) return false;
   for (ir::Task& task : program.tasks) task.mated = false;
   if (in_order)
-    InOrder(program, all).run();
+    InOrder(program, all, context.machine).run();
   else
     place_by_priority(program, all);
   if (all.hands_over) join_hand_overs(program);
