@@ -9,9 +9,10 @@
 #include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <tuple>
 #include <utility>
+
+#include "ir/json_names.h"
 
 namespace maco::ir {
 namespace {
@@ -32,42 +33,6 @@ uint64_t bytes_of(std::string_view dtype) {
   for (const auto& [name, size] : sizes)
     if (name == dtype) return size;
   return 0;
-}
-
-// Collects the names of tensors from the header's JSON. (The parser's own callback would do, but at
-// the end of each object it visits all members of the enclosing one.)
-class Names : public nlohmann::json_sax<nlohmann::json> {
- public:
-  std::string twice;  // the last name that was there already
-
-  bool null() override { return true; }
-  bool boolean(bool) override { return true; }
-  bool number_integer(number_integer_t) override { return true; }
-  bool number_unsigned(number_unsigned_t) override { return true; }
-  bool number_float(number_float_t, const string_t&) override { return true; }
-  bool string(string_t&) override { return true; }
-  bool binary(binary_t&) override { return true; }
-  bool start_object(size_t) override { return ++depth_, true; }
-  bool end_object() override { return --depth_, true; }
-  bool start_array(size_t) override { return ++depth_, true; }
-  bool end_array() override { return --depth_, true; }
-  bool key(string_t& name) override {
-    if (depth_ == 1 && !names_.insert(name).second) twice = name;
-    return true;
-  }
-  bool parse_error(size_t, const std::string&, const nlohmann::json::exception&) override {
-    return false;
-  }
-
- private:
-  int64_t depth_ = 0;
-  std::set<std::string> names_;
-};
-
-std::string named_twice(const std::string& header) {
-  Names names;
-  nlohmann::json::sax_parse(header, &names);
-  return names.twice;
 }
 
 // Parses one member of the header. Returns a message on failure.
@@ -194,7 +159,7 @@ std::string SafetensorsFile::read_header() {
 
   const auto header = nlohmann::json::parse(text, nullptr, false);
   if (header.is_discarded() || !header.is_object()) return "has a header that is no JSON object";
-  const std::string twice = named_twice(text);
+  const std::string twice = names_of_json(text, 1).twice;
   if (!twice.empty()) return fmt::format("names '{}' twice", twice);
   for (const auto& [name, value] : header.items()) {
     if (name == "__metadata__") continue;

@@ -590,7 +590,8 @@ class Command {
     options.allocate_tensors = false;
     const auto prefill_session = open(prefill.kernel, options, nullptr, status);
     if (!prefill_session) return not_opened(status, prefill_group.get());
-    status = share(*prefill_session, *decode_session);
+    status = runtime::share(*prefill_session, *decode_session);
+    if (status) status = runtime::allocate_all(*prefill_session);
     if (decode_group) status = decode_group->agree(status);
     if (status) status = weights_->load(*decode_session, decode_group.get(), progress, console_);
     if (!status) return not_opened(status, decode_group.get());

@@ -112,25 +112,6 @@ std::string wrong_model(const ir::Graph& prefill, const ir::Graph& decode,
   return "";
 }
 
-Status share(runtime::Session& own, const runtime::Session& other) {
-  const auto& tensors = own.manifest().tensors;
-  const auto& theirs = other.manifest().tensors;
-  const runtime::RanksHere here = own.here();
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    const bool stays = tensors[i].kind == "param" || tensors[i].kind == "state";
-    const auto same = std::find_if(theirs.begin(), theirs.end(), [&](const ir::ManifestTensor& t) {
-      return t.name == tensors[i].name && t.kind == tensors[i].kind;
-    });
-    for (int rank = here.first; here.has(rank); ++rank) {
-      if (stays && same != theirs.end())
-        MACO_TRY(
-            own.bind(rank, i, other.address(rank, static_cast<size_t>(same - theirs.begin()))));
-      MACO_TRY(own.allocate(rank, i));
-    }
-  }
-  return {};
-}
-
 int run_model(const ir::Graph& prefill, runtime::Session& prefill_session, const ir::Graph& decode,
               runtime::Session& decode_session, const runtime::WeightMap& map,
               const ModelOptions& options, runtime::Group* group, const Console& console) {

@@ -23,9 +23,6 @@ struct ModelOptions {
 std::string wrong_model(const ir::Graph& prefill, const ir::Graph& decode,
                         const runtime::WeightMap& map, const ModelOptions& options);
 
-/// Places params and states of `own` where `other` has them, and gives memory to the rest.
-runtime::Status share(runtime::Session& own, const runtime::Session& other);
-
 /// Runs the prompt and decodes after it; prints the new ids on standard output. The sessions share
 /// their memory; caches are empty. `group`: the processes that run the ranks, or null. Returns the
 /// tool's exit status, after reporting.

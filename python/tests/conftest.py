@@ -31,6 +31,7 @@ LONG = (
     "test_llm",
     "test_models",
     "test_mscclpp",
+    "test_mscclpp_refused",
     "test_nn",
     "test_optimize",
     "test_persistent",

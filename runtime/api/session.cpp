@@ -230,42 +230,16 @@ Status Session::bind(int rank, std::string_view tensor, void* memory, int64_t by
 }
 
 Status Session::share(const Session& other) {
-  const auto& theirs = other.state_->kernel.tensors();
-  const auto& own = state_->kernel.tensors();
   if (other.kernel().world() != kernel().world())
     return error(ErrorCode::InvalidArgument,
                  fmt::format("'{}' has {} ranks, but '{}' has {}", kernel().name(),
                              kernel().world(), other.kernel().name(), other.kernel().world()));
   if (other.state_->device != state_->device)
     return error(ErrorCode::InvalidArgument, "one session is on the CPU, the other on GPUs");
-  // Everything is checked before anything is bound.
-  std::vector<std::pair<size_t, size_t>> pairs;  // own, theirs
-  for (size_t i = 0; i < own.size(); ++i) {
-    const TensorInfo& t = own[i];
-    if (t.kind != TensorKind::Param && t.kind != TensorKind::State) continue;
-    for (size_t j = 0; j < theirs.size(); ++j) {
-      const TensorInfo& o = theirs[j];
-      if (o.name != t.name || o.kind != t.kind) continue;
-      if (o.dtype != t.dtype || o.shape != t.shape)
-        return error(ErrorCode::InvalidArgument,
-                     fmt::format("'{}' is of another type or shape in '{}' than in '{}'", t.name,
-                                 other.kernel().name(), kernel().name()));
-      pairs.emplace_back(i, j);
-    }
-  }
-  for (const auto& [i, j] : pairs)
-    for (int rank = 0; rank < kernel().world(); ++rank)
-      if (void* memory = other.state_->session->address(rank, j))
-        if (Status status = refused(state_->session->bind(rank, i, memory)); !status) return status;
-  return {};
+  return refused(runtime::share(*state_->session, *other.state_->session));
 }
 
-Status Session::allocate() {
-  for (int rank = 0; rank < kernel().world(); ++rank)
-    for (size_t i = 0; is_here(rank) && i < kernel().tensors().size(); ++i)
-      if (Status status = failed(state_->session->allocate(rank, i)); !status) return status;
-  return {};
-}
+Status Session::allocate() { return failed(runtime::allocate_all(*state_->session)); }
 
 Result<void*> Session::address(int rank, std::string_view tensor) const {
   const Result<size_t> at = state_->find(rank, tensor);
@@ -328,7 +302,6 @@ Status Session::run(const Values& values) {
 Status Session::launch(const Values& values, std::span<void* const> streams,
                        std::span<const Place> places) {
   const State::Given given(values);
-  const int here = state_->session->here().count;
   std::vector<runtime::TensorPlace> placed;
   placed.reserve(places.size());
   for (const Place& place : places) placed.push_back({place.tensor, place.at});
@@ -336,10 +309,7 @@ Status Session::launch(const Values& values, std::span<void* const> streams,
   const runtime::Status placing = runtime::check_places(*state_->session, placed);
   if (!placing) placed.clear();
   Status wrong = placing ? state_->check_launch(given, placed) : refused(placing);
-  if (wrong && !streams.empty() && streams.size() != static_cast<size_t>(here))
-    wrong =
-        error(ErrorCode::InvalidArgument,
-              fmt::format("{} streams for {} rank{}", streams.size(), here, here == 1 ? "" : "s"));
+  if (wrong) wrong = refused(runtime::check_streams(*state_->session, streams.size()));
   // In a group the session finds the same failure, and tells the other processes.
   if (!wrong && !state_->group) return wrong;
   const Status launched =

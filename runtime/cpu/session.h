@@ -9,12 +9,13 @@
 #include "runtime/cpu/access.h"
 #include "runtime/cpu/compile.h"
 #include "runtime/cpu/stepper.h"
-#include "runtime/host/session.h"
+#include "runtime/host/device_session.h"
 
 namespace maco::runtime {
 
-class CpuSession : public Session, public Steppable {
+class CpuSession : public DeviceSession, public Steppable {
  public:
+  using DeviceSession::DeviceSession;
   /// Sets what each task may touch, for SessionOptions::check_access: by the planned and scheduled
   /// Program from which the kernel was made. From then on a launch fails if a task touches anything
   /// else, or doesn't write all that it declares as written. With a `guard`, which must live during

@@ -4,249 +4,25 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/uio.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
-#include <fstream>
-#include <optional>
 #include <thread>
 
-#include "runtime/host/sha256.h"
+#include "runtime/host/sockets.h"
 
 namespace maco::runtime {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using Clock = SocketClock;
 
-constexpr uint32_t kMagic = 0x4d41434f;  // "MACO"
-constexpr uint32_t kMostBytes = 64u << 20;
-constexpr int kMostRanks = 64;
 // How much later than rank 0 the others learn of a failure, at most.
 constexpr uint64_t kGraceMs = 5000;
 // How long the last run's process of this rank may take to end.
 constexpr uint64_t kSeatMs = 5000;
-
-struct Head {
-  uint32_t magic = kMagic;
-  uint32_t failure = 0;  // 1: the body says why nothing goes on
-  uint32_t bytes = 0;
-  uint32_t files = 0;  // how many follow the body
-  Group::Call call = Group::Call::Exchange;
-  int32_t rank = 0;  // in a hello: the sender's rank, and of how many
-  int32_t size = 0;
-};
-
-int milliseconds_to(Clock::time_point end) {
-  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now());
-  return static_cast<int>(std::clamp<int64_t>(left.count() + 1, 0, 1 << 30));
-}
-
-bool wait_for(int socket, short what, Clock::time_point end) {
-  while (true) {
-    pollfd one{socket, what, 0};
-    const int left = milliseconds_to(end);
-    const int ready = ::poll(&one, 1, left);
-    if (ready > 0) return true;
-    if (ready < 0 && errno != EINTR) return false;
-    if (ready == 0 && left == 0) return false;
-    if (ready == 0 && Clock::now() >= end) return false;
-  }
-}
-
-// Waits until one of two sockets has something to read, or the time is over.
-bool wait_for_either(int one, int other, Clock::time_point end) {
-  while (true) {
-    pollfd both[] = {{one, POLLIN, 0}, {other, POLLIN, 0}};
-    const int left = milliseconds_to(end);
-    const int ready = ::poll(both, 2, left);
-    if (ready > 0) return true;
-    if (ready < 0 && errno != EINTR) return false;
-    if (ready == 0 && (left == 0 || Clock::now() >= end)) return false;
-  }
-}
-
-enum class Went : uint8_t { Well, Gone, Late, Stopped };
-
-Went send_all(int socket, const void* data, size_t bytes, Clock::time_point end) {
-  const char* at = static_cast<const char*>(data);
-  while (bytes > 0) {
-    const ssize_t sent = ::send(socket, at, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent > 0) {
-      at += sent;
-      bytes -= static_cast<size_t>(sent);
-    } else if (errno == EAGAIN || errno == EINTR) {
-      if (!wait_for(socket, POLLOUT, end)) return Went::Late;
-    } else {
-      return Went::Gone;
-    }
-  }
-  return Went::Well;
-}
-Went receive_all(int socket, void* data, size_t bytes, Clock::time_point end) {
-  char* at = static_cast<char*>(data);
-  while (bytes > 0) {
-    const ssize_t got = ::recv(socket, at, bytes, MSG_DONTWAIT);
-    if (got > 0) {
-      at += got;
-      bytes -= static_cast<size_t>(got);
-    } else if (got == 0) {
-      return Went::Gone;
-    } else if (errno == EAGAIN || errno == EINTR) {
-      if (!wait_for(socket, POLLIN, end)) return Went::Late;
-    } else {
-      return Went::Gone;
-    }
-  }
-  return Went::Well;
-}
-
-void close_all(std::vector<int>& files) {
-  for (const int file : files)
-    if (file >= 0) ::close(file);
-  files.clear();
-}
-
-// A socket on this host, closed at the end. It doesn't block.
-struct Socket {
-  Socket() : file(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {}
-  explicit Socket(int socket) : file(socket) {}
-  ~Socket() {
-    if (file >= 0) ::close(file);
-  }
-  Socket(const Socket&) = delete;
-  Socket& operator=(const Socket&) = delete;
-  const int file;
-};
-
-// A byte, and the open files that travel with it.
-struct ByteWithFiles {
-  explicit ByteWithFiles(size_t control_bytes) {
-    message.msg_iov = &one;
-    message.msg_iovlen = 1;
-    message.msg_control = control;
-    message.msg_controllen = control_bytes;
-  }
-  ByteWithFiles(const ByteWithFiles&) = delete;
-  ByteWithFiles& operator=(const ByteWithFiles&) = delete;
-  static constexpr size_t kMost = CMSG_SPACE(sizeof(int) * kMostRanks);
-  alignas(cmsghdr) char control[kMost] = {};
-  char byte = 0;
-  iovec one{&byte, 1};
-  msghdr message{};
-};
-
-Went send_files(int socket, const std::vector<int>& files, Clock::time_point end) {
-  if (files.empty()) return Went::Well;
-  ByteWithFiles sent(CMSG_SPACE(sizeof(int) * files.size()));
-  msghdr& message = sent.message;
-  cmsghdr* rights = CMSG_FIRSTHDR(&message);
-  rights->cmsg_level = SOL_SOCKET;
-  rights->cmsg_type = SCM_RIGHTS;
-  rights->cmsg_len = CMSG_LEN(sizeof(int) * files.size());
-  std::memcpy(CMSG_DATA(rights), files.data(), sizeof(int) * files.size());
-  while (::sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) != 1) {
-    if (errno != EAGAIN && errno != EINTR) return Went::Gone;
-    if (!wait_for(socket, POLLOUT, end)) return Went::Late;
-  }
-  return Went::Well;
-}
-
-// Receives as many files as the message announced.
-Went receive_files(int socket, size_t count, std::vector<int>& files, Clock::time_point end) {
-  ByteWithFiles received(ByteWithFiles::kMost);
-  msghdr& message = received.message;
-  ssize_t got = 0;
-  while ((got = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC)) != 1) {
-    if (got == 0 || (errno != EAGAIN && errno != EINTR)) return Went::Gone;
-    if (!wait_for(socket, POLLIN, end)) return Went::Late;
-  }
-  const size_t known = files.size();
-  for (cmsghdr* c = CMSG_FIRSTHDR(&message); c; c = CMSG_NXTHDR(&message, c)) {
-    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
-    const size_t here = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int), before = files.size();
-    files.resize(before + here);
-    std::memcpy(files.data() + before, CMSG_DATA(c), here * sizeof(int));
-  }
-  // Fewer arrived: this process has too many open files.
-  return files.size() <= known + count ? Went::Well : Went::Gone;
-}
-
-Went send_message(int socket, Head head, const std::string& body, Clock::time_point end,
-                  const std::vector<int>& files = {}) {
-  head.bytes = static_cast<uint32_t>(body.size());
-  head.files = static_cast<uint32_t>(files.size());
-  Went went = send_all(socket, &head, sizeof head, end);
-  if (went == Went::Well) went = send_all(socket, body.data(), body.size(), end);
-  return went == Went::Well ? send_files(socket, files, end) : went;
-}
-Went receive_message(int socket, Head& head, std::string& body, Clock::time_point end,
-                     std::vector<int>* files = nullptr) {
-  Went went = receive_all(socket, &head, sizeof head, end);
-  if (went != Went::Well) return went;
-  if (head.magic != kMagic || head.bytes > kMostBytes || head.files > size_t{kMostRanks})
-    return Went::Gone;
-  body.resize(head.bytes);
-  went = receive_all(socket, body.data(), body.size(), end);
-  if (went != Went::Well || head.files == 0) return went;
-  std::vector<int> unexpected;
-  went = receive_files(socket, head.files, files ? *files : unexpected, end);
-  close_all(unexpected);
-  return went;
-}
-
-// In the abstract namespace: no file can be left behind.
-sockaddr_un address_of(const std::string& name, socklen_t& length) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  Sha256 hash;
-  hash.add_field(name);
-  const std::string full = "maco." + hash.hex();
-  const size_t bytes = std::min(full.size(), sizeof(address.sun_path) - 1);
-  std::memcpy(address.sun_path + 1, full.data(), bytes);
-  length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + bytes);
-  return address;
-}
-
-// The process at the other end, if it belongs to the same user; else 0.
-pid_t owner_of(int socket) {
-  ucred other{};
-  socklen_t length = sizeof other;
-  const bool ours = ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &other, &length) == 0 &&
-                    other.uid == ::geteuid();
-  return ours ? other.pid : 0;
-}
-// Whether a signal or a debugger has stopped the process.
-bool is_stopped(pid_t process) {
-  std::ifstream file(fmt::format("/proc/{}/stat", process));
-  std::string text;
-  std::getline(file, text);
-  const size_t name_end = text.rfind(')');
-  return name_end != std::string::npos && name_end + 2 < text.size() &&
-         (text[name_end + 2] == 'T' || text[name_end + 2] == 't');
-}
-
-// Waits for a message from the process; not for long if the process has been stopped.
-Went await_message(int socket, pid_t process, Clock::time_point end) {
-  constexpr std::chrono::milliseconds kLook{500};
-  constexpr std::chrono::seconds kLongest{8};
-  Clock::time_point running = Clock::now();
-  while (!wait_for(socket, POLLIN, std::min(end, Clock::now() + kLook))) {
-    const auto now = Clock::now();
-    if (now >= end) return Went::Late;
-    if (!is_stopped(process))
-      running = now;
-    else if (now - running > kLongest)
-      return Went::Stopped;
-  }
-  return Went::Well;
-}
 
 // `first` and `second`: process ids, 0 if unknown.
 std::string two_of(int rank, pid_t first, pid_t second) {
@@ -263,109 +39,15 @@ std::string seconds_text(uint64_t timeout_ms) {
                                 : fmt::format("{} ms", timeout_ms);
 }
 
-// Variables that mpirun, torchrun and the like set for the processes that they start.
-struct Launcher {
-  const char *rank, *size, *local_rank, *local_size;
-};
-constexpr Launcher kLaunchers[] = {{"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
-                                   {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-                                    "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
-                                   {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"}};
-constexpr const char* kNames[] = {"MACO_GROUP",          "MASTER_ADDR",    "MASTER_PORT",
-                                  "TORCHELASTIC_RUN_ID", "PMIX_NAMESPACE", "PMI_JOBID",
-                                  "SLURM_JOB_ID"};
-constexpr const char* kAlone =
-    "(with --peer-memory threads one process runs all ranks, whatever the environment says)";
-
-std::optional<std::string> value_of(const char* variable) {
-  const char* text = std::getenv(variable);
-  return text ? std::optional<std::string>(text) : std::nullopt;
-}
-
-// The value of a variable that must be a whole number from 0 on; nothing if it isn't set.
-std::optional<int> number_of(const char* variable, Status& status) {
-  const auto text = value_of(variable);
-  if (!text) return std::nullopt;
-  int value = 0;
-  const char* end = text->data() + text->size();
-  const auto [used, error] = std::from_chars(text->data(), end, value);
-  if (error == std::errc() && used == end && value >= 0) return value;
-  if (status)
-    status = Status::failure(fmt::format(
-        "{} is '{}', which is no whole number from 0 to 2147483647 {}", variable, *text, kAlone));
-  return std::nullopt;
-}
-
-// This process's place according to a launcher; nothing, without a failure, if the launcher set
-// neither variable.
-std::optional<GroupPlace> place_of(const Launcher& l, Status& status) {
-  const auto rank = number_of(l.rank, status), size = number_of(l.size, status),
-             local_rank = number_of(l.local_rank, status),
-             local_size = number_of(l.local_size, status);
-  if (!status || (!rank && !size && !local_rank && !local_size)) return std::nullopt;
-  const auto fail = [&](const std::string& why) {
-    status = Status::failure(why);
-    return std::nullopt;
-  };
-  if (!rank || !size) {
-    const char* set = rank ? l.rank : size ? l.size : local_rank ? l.local_rank : l.local_size;
-    const std::string missing = rank   ? fmt::format("{} is", l.size)
-                                : size ? fmt::format("{} is", l.rank)
-                                       : fmt::format("{} and {} are", l.rank, l.size);
-    return fail(fmt::format("{} is '{}', but {} not set: a process of a group needs both {}", set,
-                            value_of(set).value_or(""), missing, kAlone));
-  }
-  const std::string both = fmt::format("{} is '{}' and {} is '{}'", l.rank, *rank, l.size, *size);
-  if (*size < 1 || *rank >= *size) return fail(both + ": that is no rank of a group");
-  if (*size > kMostRanks)
-    return fail(
-        fmt::format("{} is '{}', but a group has at most {} ranks", l.size, *size, kMostRanks));
-  if (local_size && *local_size != *size)
-    return fail(
-        fmt::format("{} is {} and {} is {}: ranks on several hosts can't map each other's "
-                    "memory",
-                    l.size, *size, l.local_size, *local_size));
-  if (local_rank && *local_rank >= *size)
-    return fail(fmt::format("{} is {}, but {} is {}", l.local_rank, *local_rank, l.size, *size));
-  return GroupPlace{*rank, *size, ""};
+// Why nothing came from a rank.
+std::string lost(int rank, Went went, uint64_t patience_ms) {
+  if (went == Went::Stopped) return fmt::format("rank {} says nothing: it has been stopped", rank);
+  return went == Went::Late
+             ? fmt::format("rank {} has said nothing for {}", rank, seconds_text(patience_ms))
+             : fmt::format("rank {} is gone: its process has ended", rank);
 }
 
 }  // namespace
-
-std::vector<std::string> group_variables() {
-  std::vector<std::string> all;
-  for (const Launcher& l : kLaunchers)
-    all.insert(all.end(), {l.rank, l.size, l.local_rank, l.local_size});
-  all.insert(all.end(), std::begin(kNames), std::end(kNames));
-  return all;
-}
-
-std::optional<GroupPlace> group_from_environment(Status& status) {
-  std::optional<GroupPlace> place;
-  Status first;
-  // One launcher may have started another: the first that sets all variables counts.
-  for (const Launcher& l : kLaunchers) {
-    Status wrong;
-    place = place_of(l, wrong);
-    if (place) break;
-    if (first) first = wrong;
-  }
-  if (!place) {
-    status = first;
-    return std::nullopt;
-  }
-  if (place->size == 1) return std::nullopt;
-  const bool address = value_of("MASTER_ADDR").has_value(),
-             port = value_of("MASTER_PORT").has_value();
-  if (address != port && !value_of("MACO_GROUP")) {
-    status = Status::failure(fmt::format(
-        "{} is set, but {} is not: a group's name is made of both {}",
-        address ? "MASTER_ADDR" : "MASTER_PORT", address ? "MASTER_PORT" : "MASTER_ADDR", kAlone));
-    return std::nullopt;
-  }
-  for (const char* part : kNames) place->name += value_of(part).value_or("") + ".";
-  return place;
-}
 
 std::unique_ptr<Group> Group::join(const GroupPlace& place, const Settings& told,
                                    uint64_t timeout_ms, Status& status) {
@@ -595,48 +277,48 @@ Status Group::exchange_files(int mine, std::vector<int>& all) {
 Status Group::exchange(Call call, const std::string& mine, int file, std::vector<std::string>& all,
                        std::vector<int>* files, uint64_t patience_ms) {
   if (!broken_.empty()) return Status::failure(broken_);
-  // Rank 0 finds out who is late, and tells the others.
-  if (place_.rank != 0) patience_ms += kGraceMs;
-  const auto end = Clock::now() + std::chrono::milliseconds(patience_ms);
-  const auto lost = [&](int rank, Went went) {
-    if (went == Went::Stopped)
-      return fmt::format("rank {} says nothing: it has been stopped", rank);
-    return went == Went::Late
-               ? fmt::format("rank {} has said nothing for {}", rank, seconds_text(patience_ms))
-               : fmt::format("rank {} is gone: its process has ended", rank);
-  };
   all.assign(static_cast<size_t>(place_.size), "");
-  if (place_.rank != 0) {
-    Head head;
-    head.call = call;
-    std::string body;
-    Went went = Went::Well;
-    // Rank 0's answer may be there already: that some process is gone.
-    static_cast<void>(
-        send_message(sockets_[0], head, mine, end, files ? std::vector{file} : std::vector<int>()));
-    went = await_message(sockets_[0], processes_[0], end);
-    if (went == Went::Well) went = receive_message(sockets_[0], head, body, end, files);
-    if (went != Went::Well) {
-      lost_zero_ = true;
-      return fail(lost(0, went));
-    }
-    if (head.failure) return fail(body);
-    size_t at = 0;
-    for (std::string& one : all) {
-      uint32_t bytes = 0;
-      if (body.size() - at < sizeof bytes) return fail("rank 0 sent half a message");
-      std::memcpy(&bytes, body.data() + at, sizeof bytes);
-      at += sizeof bytes;
-      if (body.size() - at < bytes) return fail("rank 0 sent half a message");
-      one = body.substr(at, bytes);
-      at += bytes;
-    }
-    if (files && files->size() != all.size())
-      return fail(
-          "the file descriptors of rank 0 didn't arrive: this process may have too many files "
-          "open");
-    return {};
+  // Rank 0 finds out who is late, and tells the others.
+  if (place_.rank != 0) return ask(call, mine, file, all, files, patience_ms + kGraceMs);
+  return gather(call, mine, file, all, files, patience_ms);
+}
+
+Status Group::ask(Call call, const std::string& mine, int file, std::vector<std::string>& all,
+                  std::vector<int>* files, uint64_t patience_ms) {
+  const auto end = Clock::now() + std::chrono::milliseconds(patience_ms);
+  Head head;
+  head.call = call;
+  std::string body;
+  // Rank 0's answer may be there already: that some process is gone.
+  static_cast<void>(
+      send_message(sockets_[0], head, mine, end, files ? std::vector{file} : std::vector<int>()));
+  Went went = await_message(sockets_[0], processes_[0], end);
+  if (went == Went::Well) went = receive_message(sockets_[0], head, body, end, files);
+  if (went != Went::Well) {
+    lost_zero_ = true;
+    return fail(lost(0, went, patience_ms));
   }
+  if (head.failure) return fail(body);
+  size_t at = 0;
+  for (std::string& one : all) {
+    uint32_t bytes = 0;
+    if (body.size() - at < sizeof bytes) return fail("rank 0 sent half a message");
+    std::memcpy(&bytes, body.data() + at, sizeof bytes);
+    at += sizeof bytes;
+    if (body.size() - at < bytes) return fail("rank 0 sent half a message");
+    one = body.substr(at, bytes);
+    at += bytes;
+  }
+  if (files && files->size() != all.size())
+    return fail(
+        "the file descriptors of rank 0 didn't arrive: this process may have too many files "
+        "open");
+  return {};
+}
+
+Status Group::gather(Call call, const std::string& mine, int file, std::vector<std::string>& all,
+                     std::vector<int>* files, uint64_t patience_ms) {
+  const auto end = Clock::now() + std::chrono::milliseconds(patience_ms);
   all[0] = mine;
   if (files) files->push_back(::fcntl(file, F_DUPFD_CLOEXEC, 0));
   for (int r = 1; r < place_.size; ++r) {
@@ -652,7 +334,7 @@ Status Group::exchange(Call call, const std::string& mine, int file, std::vector
           r));
     if (went == Went::Well && files && files->size() != at + 1)
       return fail_all(fmt::format("rank {} sent no file", r));
-    if (went != Went::Well) return fail_all(lost(r, went));
+    if (went != Went::Well) return fail_all(lost(r, went, patience_ms));
   }
   std::string body;
   for (const std::string& one : all) {
@@ -663,7 +345,7 @@ Status Group::exchange(Call call, const std::string& mine, int file, std::vector
   for (int r = 1; r < place_.size; ++r) {
     const Went went = send_message(sockets_[static_cast<size_t>(r)], {}, body, end,
                                    files ? *files : std::vector<int>());
-    if (went != Went::Well) return fail_all(lost(r, went));
+    if (went != Went::Well) return fail_all(lost(r, went, patience_ms));
   }
   return {};
 }

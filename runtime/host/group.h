@@ -41,6 +41,7 @@ class Group {
  public:
   /// What a process asks of the others; all must ask the same.
   enum class Call : uint32_t { Exchange, Agree, Files, Outcome, Values };
+  static constexpr int kMostRanks = 64;
   /// Long enough for ranks that wait while one computes a reference.
   static constexpr uint64_t kPatienceMs = 30 * 60 * 1000;
   /// Meets the other processes. Fails if some haven't come within `timeout_ms`, saying which, or if
@@ -86,6 +87,11 @@ class Group {
   /// exchange, with or without a file from each process.
   Status exchange(Call call, const std::string& mine, int file, std::vector<std::string>& all,
                   std::vector<int>* files, uint64_t patience_ms);
+  /// The same on ranks other than 0, which ask rank 0, and on rank 0, which gathers and answers.
+  Status ask(Call call, const std::string& mine, int file, std::vector<std::string>& all,
+             std::vector<int>* files, uint64_t patience_ms);
+  Status gather(Call call, const std::string& mine, int file, std::vector<std::string>& all,
+                std::vector<int>* files, uint64_t patience_ms);
   Status fail(std::string why);
   /// Tells the other processes why, if they can still hear it.
   Status fail_all(std::string why);

@@ -185,9 +185,17 @@ Status check_range(const ir::Manifest& manifest, int rank, size_t tensor, size_t
 Status check_binding(const ir::Manifest& manifest, int rank, size_t tensor, const void* memory);
 /// Fails, naming the first tensor without memory, neither bound nor in `places`.
 Status check_bound(const Session& session, TensorPlaces places = {});
+/// Places params and states of `own` where `other`, which has the same ranks here, has those of the
+/// same name and kind, if they have memory. Fails before anything is bound if types or shapes
+/// differ.
+Status share(Session& own, const Session& other);
+/// Gives memory to all tensors of this process's ranks that have none.
+Status allocate_all(Session& session);
 /// Checks that a launch can have tensors there: they must exist, come once each, and have a valid
 /// address for each rank.
 Status check_places(const Session& session, TensorPlaces places);
+/// Checks that there is a stream for each rank of this process, or none at all.
+Status check_streams(const Session& session, size_t streams);
 /// Fails, naming the dim or scalar, if one lies in memory of a tensor that the launch writes: each
 /// CTA reads it at its own time.
 Status check_addresses(const Session& session, const LaunchAddresses& addresses,
@@ -214,6 +222,8 @@ Status check_group(const Group& group, const ir::Manifest& manifest, const Sessi
 Variables given_to_launches(const std::vector<LaunchVariable>& variables);
 /// Fails if there are more variables than such a launch takes.
 Status check_variables(const ir::Manifest& manifest);
+/// Fails if the kernel has more launch values than fit.
+Status check_values(const ir::Manifest& manifest);
 /// Checks dims and scalars as list_variables does, evaluates Manifest::values for `rank`, and
 /// checks them against their ranges.
 Status evaluate_values(const ir::Manifest& manifest, const LaunchValues& values, int rank,
@@ -227,6 +237,8 @@ double median(std::vector<double> values);
 /// else the first wait in the Program's order, in which no task waits for a later one (`stopped_by`
 /// is 0 if the deadline of any of them passed). An empty report if no CTA has one.
 Report cause_of(std::span<const Report> ctas);
+/// Whether any of these reports isn't empty.
+bool any_stopped(std::span<const Report> reports);
 /// The sentence for a stopped rank, with the graph's names; empty if the report is. `timeout_ms`: 0
 /// if unknown.
 std::string explain_report(const ir::Manifest& manifest, int rank, const Report& report,

@@ -4,44 +4,14 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "ir/diagnostics.h"
+#include "ir/json_names.h"
 
 namespace maco::runtime {
 namespace {
 
 using nlohmann::json;
-
-// Parses a text to find where it isn't JSON, and names that occur twice in an object.
-class Names : public nlohmann::json_sax<json> {
- public:
-  std::string twice;
-  size_t wrong_at = 0;
-
-  bool null() override { return true; }
-  bool boolean(bool) override { return true; }
-  bool number_integer(number_integer_t) override { return true; }
-  bool number_unsigned(number_unsigned_t) override { return true; }
-  bool number_float(number_float_t, const string_t&) override { return true; }
-  bool string(string_t&) override { return true; }
-  bool binary(binary_t&) override { return true; }
-  bool start_object(size_t) override { return names_.emplace_back(), true; }
-  bool end_object() override { return names_.pop_back(), true; }
-  bool start_array(size_t) override { return true; }
-  bool end_array() override { return true; }
-  bool key(string_t& name) override {
-    if (!names_.back().insert(name).second) twice = name;
-    return true;
-  }
-  bool parse_error(size_t at, const std::string&, const json::exception&) override {
-    wrong_at = at;
-    return false;
-  }
-
- private:
-  std::vector<std::set<std::string>> names_;  // of the enclosing objects
-};
 
 bool is_count(const json& value, int64_t least) {
   if (!value.is_number_integer()) return false;
@@ -52,9 +22,8 @@ bool is_count(const json& value, int64_t least) {
 }  // namespace
 
 json parse_fields(std::string_view text) {
-  Names names;
-  if (!json::sax_parse(text, &names))
-    throw BadField{fmt::format("is no JSON: byte {} is wrong", names.wrong_at)};
+  const ir::JsonNames names = ir::names_of_json(text);
+  if (!names.is_json) throw BadField{fmt::format("is no JSON: byte {} is wrong", names.wrong_at)};
   if (!names.twice.empty()) throw BadField{fmt::format("names '{}' twice", names.twice)};
   return json::parse(text);
 }

@@ -191,7 +191,7 @@ SHARED = {
 HEAVY = [
     (re.compile(r"<nlohmann/"),
      re.compile(r"compiler/frontend/(?:json_|huggingface/)|compiler/cost/boards\.cpp$|[\w/]*manifest(_parse)?\.cpp$|(?:ir|runtime/reference)/safetensors\.cpp$|"
-                r"runtime/weights/(?:fields\.|map\.cpp$)|tests/")),
+                r"ir/json_names\.cpp$|runtime/weights/(?:fields\.|map\.cpp$)|tests/")),
     (re.compile(r"<CLI/"), re.compile(r"tools/|tests/")),
     (re.compile(r"<clang/|<llvm/"), re.compile(r"compiler/frontend/cuda/")),
     (re.compile(r"<(cuda\w*|nvrtc|nccl|nvshmem\w*)\.h>"), re.compile(r"$^")),
