@@ -21,7 +21,14 @@ constexpr size_t kLineLength = 96;
 void append_row(std::string& text, std::span<const int64_t> numbers) {
   size_t n = numbers.size();
   while (n > 1 && numbers[n - 1] == 0) --n;
-  fmt::format_to(std::back_inserter(text), "{{{}}},", fmt::join(numbers.first(n), ","));
+  char separator = '{';
+  for (const int64_t number : numbers.first(n)) {
+    text += separator;
+    const fmt::format_int digits(number);
+    text.append(digits.data(), digits.size());
+    separator = ',';
+  }
+  text += "},";
 }
 template <size_t N>
 void append_row(std::string& text, const std::array<int64_t, N>& numbers) {

@@ -267,13 +267,14 @@ class InOrder {
   // several are equal, they take turns.
   template <class Start, class Free>
   static int32_t first_of(const std::vector<int32_t>& sms, size_t& turn, Start start, Free free) {
-    const auto earlier = [&](size_t a, size_t b) {
-      const double late = start(sms[a]) - start(sms[b]);
-      return late < -kSame || (late < kSame && free(sms[a]) < free(sms[b]) - kSame);
-    };
     size_t best = turn % sms.size();
-    for (size_t k = 1; k < sms.size(); ++k)
-      if (const size_t i = (turn + k) % sms.size(); earlier(i, best)) best = i;
+    double begins = start(sms[best]), is_free = free(sms[best]);
+    for (size_t k = 1, i = best; k < sms.size(); ++k) {
+      i = i + 1 < sms.size() ? i + 1 : 0;
+      const double late = start(sms[i]) - begins;
+      if (late >= kSame || (late >= -kSame && free(sms[i]) >= is_free - kSame)) continue;
+      best = i, begins = start(sms[i]), is_free = free(sms[i]);
+    }
     turn = best + 1;
     return sms[best];
   }
