@@ -73,9 +73,9 @@ class InternedArrays {
     };
     uint64_t sums[4] = {1, 2, 3, 4};  // apart from each other, so that they don't wait
     while (left >= sizeof sums)
-      for (uint64_t& sum : sums) sum = mixed((sum ^ take(8)) * kFactor);
-    while (left >= 8) sums[0] = mixed((sums[0] ^ take(8)) * kFactor);
-    if (left > 0) sums[1] = mixed((sums[1] ^ take(left)) * kFactor);
+      for (uint64_t& sum : sums) sum = (sum ^ take(8)) * kFactor;
+    while (left >= 8) sums[0] = (sums[0] ^ take(8)) * kFactor;
+    if (left > 0) sums[1] = (sums[1] ^ take(left)) * kFactor;
     uint64_t all = 0;
     for (const uint64_t sum : sums) {
       all = (all ^ std::rotl(sum, 32)) * kFactor;
@@ -83,8 +83,6 @@ class InternedArrays {
     }
     return static_cast<uint32_t>(all);
   }
-  // High bits count in the next product, too.
-  static uint64_t mixed(uint64_t product) { return product ^ (product >> 32); }
   void place(uint32_t number) {
     size_t at = hashes_[number] & (places_.size() - 1);
     while (places_[at] != kNone) at = (at + 1) & (places_.size() - 1);

@@ -206,9 +206,10 @@ void Known::receive(Clocks& clocks, size_t i, const Clocks& sent, TaskId sender,
 uint32_t Known::said_of_itself(const Clocks& sent, TaskId sender, size_t from) {
   if (said_.row != SharedCounts::kNothing && said_.sender == sender && said_.from == from)
     return said_.row;
-  std::vector<SharedCounts::Least> itself;
-  if (const auto stream = column(sender)) itself.push_back({*stream, p_[sender].place + 1});
-  said_ = {sender, from, counts_->raised({sent.own[from]}, itself)};
+  const auto stream = column(sender);
+  said_ = {
+      sender, from,
+      stream ? counts_->raised(sent.own[from], {*stream, p_[sender].place + 1}) : sent.own[from]};
   return said_.row;
 }
 
@@ -242,6 +243,10 @@ bool Known::has(const Clocks& clocks, TaskId asks, uint32_t group) {
         if (ended_before(clocks.own[i], asks, t) < needed(t, i)) return false;
       continue;
     }
+    // Most ranks know the same.
+    if (i > 0 && runs(asks, i - 1) && clocks.own[i] == clocks.own[i - 1] &&
+        state.need[i] == state.need[i - 1])
+      continue;
     const size_t mine = column(asks).value_or(columns_);
     if (mine < columns_ && p_[asks].place < counts_->count(state.need[i], mine)) return false;
     if (!counts_->covers(clocks.own[i], state.need[i], mine)) return false;
@@ -287,10 +292,14 @@ const Clocks& Known::told(uint32_t group) {
   state.told = std::make_unique<Clocks>();
   Clocks& told = *state.told;
   told.own.assign(ranks_.size(), SharedCounts::kNothing);
-  std::vector<std::vector<uint32_t>> own(ranks_.size());  // rows
-  std::vector<SharedCounts::Least> themselves;
+  std::vector<std::vector<uint32_t>>& own = own_rows_;
+  own.resize(ranks_.size());
+  for (std::vector<uint32_t>& rows : own) rows.clear();
+  std::vector<SharedCounts::Least>& themselves = themselves_;
+  themselves.clear();
   if (peers_) told.far.assign(ranks_.size(), SharedCounts::kNothing);
-  std::vector<bool> seen(column_of_.size(), false);  // by SM
+  std::vector<bool>& seen = seen_;
+  seen.assign(column_of_.size(), false);
   const std::vector<TaskId>& tasks = groups_[group].tasks;
   for (auto t = tasks.rbegin(); t != tasks.rend(); ++t) {
     // The last task of a stream knows all that the earlier ones know.

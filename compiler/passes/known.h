@@ -122,6 +122,10 @@ class Known {
   std::vector<int64_t> receivers_;                   // by event of peers: waits to come
   std::unique_ptr<SharedCounts> counts_;
   std::vector<std::vector<uint32_t>> heard_;  // rows or lists that are to be joined, by rank
+  // For told().
+  std::vector<std::vector<uint32_t>> own_rows_;  // by rank
+  std::vector<SharedCounts::Least> themselves_;
+  std::vector<bool> seen_;  // by SM
   // What a task said last of its own rank, itself among it.
   struct Said {
     ir::TaskId sender{};

@@ -59,7 +59,13 @@ class Homes {
   bool find(const ir::Program& program, PassContext& context) {
     std::map<std::tuple<ir::Role, std::string_view, bool>, uint32_t> numbers;
     int32_t common = -1;  // of what is handed over
+    const ir::Task* last = nullptr;
+    uint32_t home = 0;  // of `last`
     for (const ir::Task& task : program.tasks) {
+      if (last && last->call == task.call && last->role == task.role) {
+        demands.push_back({functions::microseconds(program, task, context.machine), home});
+        continue;
+      }
       const std::string& kind = program[task.call].op_kind;
       const bool handed = functions::is_hand_over(program[task.call].function);
       const auto [it, fresh] =
@@ -84,7 +90,8 @@ class Homes {
             fmt::format("no SM of role '{}' runs '{}'", ir::name(task.role), kind));
         return false;
       }
-      demands.push_back({functions::microseconds(program, task, context.machine), it->second});
+      last = &task, home = it->second;
+      demands.push_back({functions::microseconds(program, task, context.machine), home});
     }
     return true;
   }

@@ -27,18 +27,18 @@ size_t slot(uint32_t a, uint32_t b) {
 template <class Count>
 class RowsOf final : public SharedCounts::Rows {
  public:
-  explicit RowsOf(size_t streams) : rows_(streams), row_(streams) {}
+  explicit RowsOf(size_t streams) : rows_(padded(streams)), row_(padded(streams)) {}
 
   int32_t count(uint32_t row, size_t stream) const override { return rows_[row][stream]; }
   bool covers(uint32_t row, uint32_t need, size_t except) const override {
     const Count *x = rows_[row], *y = rows_[need];
-    const size_t n = std::min(except, row_.size());
     Count less = 0;  // negative if the row says less of some stream
-    for (size_t i = 0; i < n; ++i)
+    for (size_t i = 0; i < row_.size(); ++i)
       less = static_cast<Count>(less | static_cast<Count>(x[i] - y[i]));
-    for (size_t i = n + 1; i < row_.size(); ++i)
-      less = static_cast<Count>(less | static_cast<Count>(x[i] - y[i]));
-    return less >= 0;
+    if (less >= 0) return true;
+    for (size_t i = 0; i < row_.size(); ++i)
+      if (x[i] < y[i] && i != except) return false;
+    return true;
   }
   uint32_t join(uint32_t a, uint32_t b) override {
     const Count *x = rows_[a], *y = rows_[b];
@@ -67,7 +67,19 @@ class RowsOf final : public SharedCounts::Rows {
   size_t numbers() const override { return rows_.numbers(); }
   void keep_only(const std::vector<bool>& used) override { rows_.keep_only(used); }
 
+  uint32_t raised(uint32_t row, const SharedCounts::Least& least) override {
+    std::copy_n(rows_[row], row_.size(), row_.begin());
+    row_[least.stream] = std::max(row_[least.stream], static_cast<Count>(least.count));
+    return rows_.number(row_.data());
+  }
+
  private:
+  // Whole vectors of 16 bytes; what is behind the streams is 0.
+  static size_t padded(size_t streams) {
+    constexpr size_t kVector = 16 / sizeof(Count);
+    return (streams + kVector - 1) / kVector * kVector;
+  }
+
   ir::InternedArrays<Count> rows_;
   std::vector<Count> row_;  // that is made
 };
@@ -125,6 +137,13 @@ uint32_t SharedCounts::raised(std::vector<uint32_t> rows, const std::vector<Leas
   const uint32_t all = rows_->join(rows, least);
   for (const uint32_t row : rows)
     if (row != all) remember(joined_rows_, row, all, all);
+  return all;
+}
+
+uint32_t SharedCounts::raised(uint32_t row, const Least& least) {
+  ++joins_;
+  const uint32_t all = rows_->raised(row, least);
+  if (row != all && row != kNothing) remember(joined_rows_, row, all, all);
   return all;
 }
 

@@ -31,6 +31,8 @@ class SharedCounts {
     virtual uint32_t join(uint32_t a, uint32_t b) = 0;
     /// What all of the rows say, and that streams are so far.
     virtual uint32_t join(const std::vector<uint32_t>& rows, const std::vector<Least>& least) = 0;
+    /// What the row says, and that a stream is so far.
+    virtual uint32_t raised(uint32_t row, const Least& least) = 0;
     virtual size_t size() const = 0;
     /// Numbers of rows are below.
     virtual size_t numbers() const = 0;
@@ -47,6 +49,7 @@ class SharedCounts {
   }
   /// What all of the rows say, and that streams are so far.
   uint32_t raised(std::vector<uint32_t> rows, const std::vector<Least>& least);
+  uint32_t raised(uint32_t row, const Least& least);
   uint32_t join_two_rows(uint32_t a, uint32_t b);
   /// What all of them say, which may be there several times; takes them.
   uint32_t join_lists(std::vector<uint32_t>& lists);
