@@ -338,17 +338,14 @@ void Tables::emit_syncs(Emitter& e) const {
       "// Waits and signals: event, count, kind (0 local, 1 peer, 2 local at sys scope, 3 hint), "
       "who (0 "
       "self, 1 others, 2 all, 3 rank n, 4 rank + n), lag, n (of a hint: may be late).");
-  const bool peers = std::any_of(syncs_.begin(), syncs_.end(), [](const SyncRow& row) {
-    return short_form(row).has_value();
-  });
+  const bool peers = std::any_of(syncs_.begin(), syncs_.end(),
+                                 [](const SyncRow& row) { return short_form(row).has_value(); });
   if (peers) {
     e.raw("// Events of peers, of this launch: those of others, all, rank n, rank + n.");
-    e.raw(kFormatOff);
-    e.raw("#define o_(event) {event,1,1,1}");
-    e.raw("#define a_(event) {event,1,1,2}");
-    e.raw("#define r_(event,n) {event,1,1,3,0,n}");
-    e.raw("#define s_(event,n) {event,1,1,4,0,n}");
-    e.raw(kFormatOn);
+    e.raw("#define o_(event) {event, 1, 1, 1}");
+    e.raw("#define a_(event) {event, 1, 1, 2}");
+    e.raw("#define r_(event, n) {event, 1, 1, 3, 0, n}");
+    e.raw("#define s_(event, n) {event, 1, 1, 4, 0, n}");
   }
   {
     auto s = e.table("MACO_TABLE const SyncRow syncs[] =");

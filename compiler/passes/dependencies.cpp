@@ -282,6 +282,7 @@ class Finder {
               parts.push_back({touched_[e.touched]->call, *set});
         }
         for (const Part& part : parts) add_part(*t, part);
+        found_.searches += static_cast<int64_t>(before.amid.size());
         for (uint32_t other : before.amid)
           if (const auto set = exact_set(mine.where, box, *t, *touched_[other]))
             add_part(*t, {touched_[other]->call, *set});
@@ -292,6 +293,7 @@ class Finder {
   // The set that a task that touches `box` needs of a footprint whose tasks all come before it.
   std::optional<uint32_t> ended_set(const Footprint& mine, const Box& box, TaskId t, Earlier& e) {
     Touched& other = *touched_[e.touched];
+    ++found_.searches;
     if (box.moves() || other.where.moves() || (box.from >= 0 && other.where.begins_at_value()))
       return exact_set(mine, box, t, other);
     Footprint::Range range = other.where.cells({box, mine.address()});
@@ -495,6 +497,7 @@ std::optional<Dependencies> found_by_calls(const ir::Program& p, bool of_events,
   Dependencies there = Finder(other, of_events).run();
   Dependencies found;
   found.sets = std::move(there.sets);
+  found.searches = there.searches;
   for (std::vector<TaskId>& set : found.sets) {
     for (TaskId& t : set) t = sorted[index(t)];
     std::sort(set.begin(), set.end());

@@ -140,6 +140,7 @@ class Readiness {
     }
     return ready;
   }
+  int64_t searches() const { return found_.searches; }
   void end(ir::TaskId task, double at) {
     ends_[index(task)] = at;
     for (const ir::Signal& s : p_[task].signals)
@@ -261,6 +262,9 @@ class InOrder {
       else
         place(t);
   }
+  /// How often an SM was compared with another for a task.
+  int64_t compared() const { return compared_; }
+  int64_t searches() const { return readiness_.searches(); }
 
  private:
   size_t home(size_t t) const { return all_.demands[t].home; }
@@ -273,7 +277,8 @@ class InOrder {
   // The one of `sms` with the least start, then with the least free, both functions of an SM. If
   // several are equal, they take turns.
   template <class Start, class Free>
-  static int32_t first_of(const std::vector<int32_t>& sms, size_t& turn, Start start, Free free) {
+  int32_t first_of(const std::vector<int32_t>& sms, size_t& turn, Start start, Free free) {
+    compared_ += std::ssize(sms) - 1;
     size_t best = turn % sms.size();
     double begins = start(sms[best]), is_free = free(sms[best]);
     for (size_t k = 1, i = best; k < sms.size(); ++k) {
@@ -323,6 +328,7 @@ class InOrder {
   const Homes& all_;
   Busy busy_;
   Readiness readiness_;
+  int64_t compared_ = 0;
   std::vector<size_t> turn_, mates_turn_;  // by home
   const std::vector<std::vector<int32_t>> neighbours_;
 };
@@ -428,10 +434,14 @@ bool schedule(ir::Program& program, PassContext& context) {
   if (!all.find(program, context)) return false;
   if (!check_mates(program, all, in_order, context)) return false;
   for (ir::Task& task : program.tasks) task.mated = false;
-  if (in_order)
-    InOrder(program, all).run();
-  else
+  if (in_order) {
+    InOrder placing(program, all);
+    placing.run();
+    context.statistics["SMs compared by schedule"] = placing.compared();
+    context.statistics["searches by schedule"] = placing.searches();
+  } else {
     place_by_priority(program, all);
+  }
   if (all.hands_over) join_hand_overs(program);
   std::vector<int32_t> length(static_cast<size_t>(program.ctas), 0);
   for (ir::Task& task : program.tasks) task.place = length[static_cast<size_t>(task.sm)]++;
