@@ -76,8 +76,8 @@ const Pass* find_pass(std::string_view name);
 
 /// Whether `unit` has a form between these two and, if it is a Program, the structure that its
 /// stage promises: ids and bounds hold, so that passes needn't check them again. Reports if not.
-/// `who` takes it: "pass 'tile'". `structured`: a pass made the Program, so that its structure isn't
-/// looked at here; the proofs do in the end.
+/// `who` takes it: "pass 'tile'". `structured`: a pass made the Program, whose structure the proofs
+/// look at in the end, and not this.
 bool check_form(std::string_view who, Form from, Form to, const Unit& unit, PassContext& context,
                 bool structured = false);
 
