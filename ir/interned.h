@@ -1,22 +1,27 @@
-// Arrays of as many words, each there once, so that equal ones have the same number.
+// Arrays of one length, each there once, so that equal arrays have the same number.
 #pragma once
 
 #include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <type_traits>
 #include <vector>
 
 namespace maco::ir {
 
-/// Number 0 is all zeros.
-class Interned {
+/// Arrays of integers. Number 0 is all zeros.
+template <class Word>
+class InternedArrays {
+  static_assert(std::is_integral_v<Word>, "arrays are compared byte by byte");
+
  public:
-  explicit Interned(size_t width) : width_(width), places_(1024, kNone) {
-    number(std::vector<uint32_t>(width, 0).data());
+  explicit InternedArrays(size_t width) : width_(width), places_(1024, kNone) {
+    number(std::vector<Word>(width, 0).data());
   }
   /// `words` are none of its own.
-  uint32_t number(const uint32_t* words) {
+  uint32_t number(const Word* words) {
     const uint32_t h = hash(words);
     size_t at = h & (places_.size() - 1);
     for (; places_[at] != kNone; at = (at + 1) & (places_.size() - 1))
@@ -38,9 +43,7 @@ class Interned {
     return n;
   }
   /// Valid until the next number().
-  const uint32_t* operator[](uint32_t number) const {
-    return words_.data() + size_t{number} * width_;
-  }
+  const Word* operator[](uint32_t number) const { return words_.data() + size_t{number} * width_; }
   size_t width() const { return width_; }
   /// How many there are.
   size_t size() const { return hashes_.size() - free_.size(); }
@@ -58,13 +61,21 @@ class Interned {
   }
 
  private:
-  uint32_t hash(const uint32_t* words) const {
+  uint32_t hash(const Word* words) const {
     constexpr uint64_t kFactor = 0x9e3779b97f4a7c15;
+    const auto* bytes = reinterpret_cast<const char*>(words);
+    size_t left = width_ * sizeof(Word);
+    const auto take = [&](size_t n) {
+      uint64_t word = 0;
+      std::memcpy(&word, bytes, n);
+      bytes += n, left -= n;
+      return word;
+    };
     uint64_t sums[4] = {1, 2, 3, 4};  // apart from each other, so that they don't wait
-    size_t i = 0;
-    for (; i + 4 <= width_; i += 4)
-      for (size_t k = 0; k < 4; ++k) sums[k] = (sums[k] ^ words[i + k]) * kFactor;
-    for (; i < width_; ++i) sums[0] = (sums[0] ^ words[i]) * kFactor;
+    while (left >= sizeof sums)
+      for (uint64_t& sum : sums) sum = (sum ^ take(8)) * kFactor;
+    while (left >= 8) sums[0] = (sums[0] ^ take(8)) * kFactor;
+    if (left > 0) sums[1] = (sums[1] ^ take(left)) * kFactor;
     uint64_t all = 0;
     for (const uint64_t sum : sums) {
       all = (all ^ std::rotl(sum, 32)) * kFactor;
@@ -87,9 +98,12 @@ class Interned {
 
   static constexpr uint32_t kNone = ~0u;
   size_t width_;
-  std::vector<uint32_t> words_, hashes_;  // by number
-  std::vector<uint32_t> places_;          // numbers by hash; a power of two, at most half full
+  std::vector<Word> words_;       // by number
+  std::vector<uint32_t> hashes_;  // by number
+  std::vector<uint32_t> places_;  // numbers by hash; a power of two, at most half full
   std::vector<uint32_t> free_;
 };
+
+using Interned = InternedArrays<uint32_t>;
 
 }  // namespace maco::ir

@@ -153,10 +153,13 @@ List ranges(std::string key, const std::vector<ManifestRange>& all) {
                                all[i].lo, all[i].hi);
           }};
 }
+// A name stands for the events from the number before it on; without a number there, from the one
+// behind the name before on.
 List events(std::string key, const std::vector<ManifestEvents>& all) {
   return {std::move(key), all.size(), [&all](size_t i) {
-            return fmt::format(R"({{"first":{},"name":{}}})", all[i].first,
-                               json_string(all[i].name));
+            const int64_t next = i == 0 ? 0 : all[i - 1].first + 1;
+            const std::string name = json_string(all[i].name);
+            return all[i].first == next ? name : fmt::format("{},{}", all[i].first, name);
           }};
 }
 // The lists that follow, in their order; `lines` are the graph's.

@@ -15,7 +15,7 @@
 namespace maco::ir {
 
 /// The version of the comment lines. A kernel of another version is refused.
-inline constexpr int kManifestVersion = 14;
+inline constexpr int kManifestVersion = 15;
 
 struct ManifestTensor {
   std::string name;

@@ -44,8 +44,7 @@ std::string text_of(const Json& object, const char* key) {
   return value.get<std::string>();
 }
 
-int64_t integer_of(const Json& object, const char* key, int64_t lo, int64_t hi) {
-  const Json& value = member(object, key);
+int64_t integer_at(const Json& value, const char* key, int64_t lo, int64_t hi) {
   if (!value.is_number_integer()) fail(fmt::format("'{}' is not an integer", key));
   const bool too_large = value.is_number_unsigned() &&
                          value.get<uint64_t>() > uint64_t{std::numeric_limits<int64_t>::max()};
@@ -53,6 +52,9 @@ int64_t integer_of(const Json& object, const char* key, int64_t lo, int64_t hi) 
   if (too_large || found < lo || found > hi)
     fail(fmt::format("'{}' is {}, not from {} to {}", key, value.dump(), lo, hi));
   return found;
+}
+int64_t integer_of(const Json& object, const char* key, int64_t lo, int64_t hi) {
+  return integer_at(member(object, key), key, lo, hi);
 }
 
 const Json& list_of(const Json& object, const char* key) {
@@ -97,11 +99,12 @@ std::vector<ManifestValue> values_of(const Json& object, const char* key) {
 
 std::vector<ManifestEvents> events_of(const Json& object, const char* key) {
   std::vector<ManifestEvents> out;
-  int64_t least = 0;
-  for (const Json& item : list_of(object, key)) {
-    out.push_back({integer_of(item, "first", least, kMaxCount), text_of(item, "name")});
-    least = out.back().first;
-  }
+  int64_t next = 0;
+  for (const Json& item : list_of(object, key))
+    if (item.is_string())
+      out.push_back({next++, item.get<std::string>()});
+    else
+      next = integer_at(item, key, next, kMaxCount);
   return out;
 }
 

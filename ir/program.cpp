@@ -84,21 +84,19 @@ int64_t Program::packet_bytes() const {
   return end;
 }
 
-std::vector<int> resolve(RankRef ref, int rank, int world) {
+Ranks resolve(RankRef ref, int rank, int world) {
+  const auto one = [](int r) { return Ranks(r, r + 1); };
   switch (ref.kind) {
-    case RankRef::Kind::Self: return {rank};
-    case RankRef::Kind::Rank: return {ref.n};
+    case RankRef::Kind::Self: return one(rank);
+    case RankRef::Kind::Rank: return one(ref.n);
     case RankRef::Kind::Shift: {
       const int64_t to = (int64_t{rank} + ref.n) % world;
-      return {static_cast<int>(to < 0 ? to + world : to)};
+      return one(static_cast<int>(to < 0 ? to + world : to));
     }
-    case RankRef::Kind::Others:
+    case RankRef::Kind::Others: return {0, world, rank};
     case RankRef::Kind::All: break;
   }
-  std::vector<int> ranks;
-  for (int r = 0; r < world; ++r)
-    if (r != rank || ref.kind == RankRef::Kind::All) ranks.push_back(r);
-  return ranks;
+  return {0, world};
 }
 
 Interval shift_of(const Program& program, const Region& region, int rank) {

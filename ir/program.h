@@ -11,10 +11,14 @@
 //   synced     events, waits and signals order every two conflicting tasks
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <iterator>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -90,8 +94,41 @@ struct RankRef {
   static RankRef shift(int32_t k) { return {Kind::Shift, k}; }
   friend bool operator==(const RankRef&, const RankRef&) = default;
 };
-/// The ranks that `ref` means for a task running on `rank`, ascending.
-std::vector<int> resolve(RankRef ref, int rank, int world);
+/// Ranks in ascending order: a range, or a range without one of its ranks.
+class Ranks {
+ public:
+  static constexpr int kNone = std::numeric_limits<int>::min();
+  class iterator {
+   public:
+    using iterator_category = std::forward_iterator_tag;
+    using value_type = int;
+    using difference_type = std::ptrdiff_t;
+    using pointer = const int*;
+    using reference = int;
+    iterator() = default;
+    iterator(int at, int without) : at_(at + (at == without)), without_(without) {}
+    int operator*() const { return at_; }
+    iterator& operator++() { return *this = iterator(at_ + 1, without_); }
+    iterator operator++(int) { return std::exchange(*this, iterator(at_ + 1, without_)); }
+    friend bool operator==(const iterator&, const iterator&) = default;
+
+   private:
+    int at_ = 0, without_ = kNone;
+  };
+  /// From `first` up to `end`; `without` is one of them, or kNone.
+  Ranks(int first, int end, int without = kNone) : first_(first), end_(end), without_(without) {}
+  iterator begin() const { return {first_, without_}; }
+  iterator end() const { return {end_, without_}; }
+  size_t size() const { return static_cast<size_t>(end_ - first_ - (without_ != kNone)); }
+  bool empty() const { return size() == 0; }
+  int front() const { return *begin(); }
+  bool contains(int rank) const { return rank >= first_ && rank < end_ && rank != without_; }
+
+ private:
+  int first_, end_, without_;
+};
+/// The ranks that `ref` means for a task running on `rank`, one of the world's.
+Ranks resolve(RankRef ref, int rank, int world);
 
 /// A run of rows from which a region's rows are counted: block `ref` of a buffer in blocks of
 /// `rows` rows. A block's index is a rank's number. Where only the launch knows a block's rows,

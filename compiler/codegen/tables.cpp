@@ -21,7 +21,14 @@ constexpr size_t kLineLength = 96;
 void append_row(std::string& text, std::span<const int64_t> numbers) {
   size_t n = numbers.size();
   while (n > 1 && numbers[n - 1] == 0) --n;
-  fmt::format_to(std::back_inserter(text), "{{{}}},", fmt::join(numbers.first(n), ","));
+  char separator = '{';
+  for (const int64_t number : numbers.first(n)) {
+    text += separator;
+    const fmt::format_int digits(number);
+    text.append(digits.data(), digits.size());
+    separator = ',';
+  }
+  text += "},";
 }
 template <size_t N>
 void append_row(std::string& text, const std::array<int64_t, N>& numbers) {
@@ -133,9 +140,14 @@ void Tables::add_syncs() {
         }
       sync.signals = static_cast<uint32_t>(rows.size()) - sync.waits;
       if (rows.empty()) continue;
-      const std::string list(reinterpret_cast<const char*>(rows.data()),
-                             rows.size() * sizeof(SyncRow));
-      const auto [it, fresh] = known.try_emplace(list, static_cast<uint32_t>(syncs_.size()));
+      std::string list;
+      for (const SyncRow& row : rows) {
+        const int64_t words[] = {row[0] << 32 | row[1], row[2] << 56 | row[3] << 48 | row[4] << 32 |
+                                                            (row[5] & 0xffffffff)};
+        list.append(reinterpret_cast<const char*>(words), sizeof words);
+      }
+      const auto [it, fresh] =
+          known.try_emplace(std::move(list), static_cast<uint32_t>(syncs_.size()));
       if (fresh) syncs_.insert(syncs_.end(), rows.begin(), rows.end());
       sync.first = it->second;
     }
@@ -326,10 +338,40 @@ void Tables::emit_syncs(Emitter& e) const {
       "// Waits and signals: event, count, kind (0 local, 1 peer, 2 local at sys scope, 3 hint), "
       "who (0 "
       "self, 1 others, 2 all, 3 rank n, 4 rank + n), lag, n (of a hint: may be late).");
-  auto s = e.table("MACO_TABLE const SyncRow syncs[] =");
-  Lines lines(e);
-  for (const SyncRow& row : syncs_) append_row(lines.text(), row);
-  if (syncs_.empty()) lines.text() += "{0},";
+  const bool peers = std::any_of(syncs_.begin(), syncs_.end(),
+                                 [](const SyncRow& row) { return short_form(row).has_value(); });
+  if (peers) {
+    e.raw("// Events of peers, of this launch: those of others, all, rank n, rank + n.");
+    e.raw("#define o_(event) {event, 1, 1, 1}");
+    e.raw("#define a_(event) {event, 1, 1, 2}");
+    e.raw("#define r_(event, n) {event, 1, 1, 3, 0, n}");
+    e.raw("#define s_(event, n) {event, 1, 1, 4, 0, n}");
+  }
+  {
+    auto s = e.table("MACO_TABLE const SyncRow syncs[] =");
+    Lines lines(e);
+    for (const SyncRow& row : syncs_)
+      if (const auto text = short_form(row))
+        lines.text() += *text;
+      else
+        append_row(lines.text(), row);
+    if (syncs_.empty()) lines.text() += "{0},";
+  }
+  if (peers)
+    for (const char* macro : {"o_", "a_", "r_", "s_"}) e.line("#undef {}", macro);
+}
+
+std::optional<std::string> Tables::short_form(const SyncRow& row) {
+  const auto [event, count, kind, who, lag, n] = row;
+  if (kind != 1 || count != 1 || lag != 0) return std::nullopt;
+  switch (static_cast<ir::RankRef::Kind>(who)) {
+    case ir::RankRef::Kind::Others: return fmt::format("o_({}),", event);
+    case ir::RankRef::Kind::All: return fmt::format("a_({}),", event);
+    case ir::RankRef::Kind::Rank: return fmt::format("r_({},{}),", event, n);
+    case ir::RankRef::Kind::Shift: return fmt::format("s_({},{}),", event, n);
+    case ir::RankRef::Kind::Self: break;
+  }
+  return std::nullopt;
 }
 
 std::string Tables::role_of(int32_t sm) const {

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -58,6 +59,8 @@ class Tables {
   void find_writers();
   using SyncRow = std::array<int64_t, 6>;
   SyncRow sync_row(ir::EventId id, ir::RankRef who, uint32_t lag) const;
+  /// "r_(44,4),": a row of an event of peers by the macros of the table; nothing for other rows.
+  static std::optional<std::string> short_form(const SyncRow& row);
   void emit_operands(Emitter& e) const;
   void emit_calls(Emitter& e, const std::vector<size_t>& kinds) const;
   void emit_tasks(Emitter& e, const std::vector<size_t>& kinds) const;

@@ -178,12 +178,13 @@ class Finder {
     }
     size_t tasks = 0;
     for (size_t c = first_call; c < end_call; ++c) tasks += calls_[index(order_[c])].tasks.size();
-    parts_.assign(tasks, {});
+    parts_.resize(std::max(parts_.size(), tasks));
     for (size_t t = first_task_; t < first_task_ + tasks; ++t) add_after(ir::id_of<TaskId>(t));
     for (size_t f = first; f < touched_.size(); ++f) add_footprint(f, before[f - first]);
-    for (std::vector<Part>& parts : parts_) {
+    for (size_t t = 0; t < tasks; ++t) {
       found_.first.push_back(found_.on.size());
-      add_sets(parts);
+      add_sets(parts_[t]);
+      parts_[t].clear();
     }
     first_task_ += tasks;
     forget(first);
@@ -281,6 +282,7 @@ class Finder {
               parts.push_back({touched_[e.touched]->call, *set});
         }
         for (const Part& part : parts) add_part(*t, part);
+        found_.searches += static_cast<int64_t>(before.amid.size());
         for (uint32_t other : before.amid)
           if (const auto set = exact_set(mine.where, box, *t, *touched_[other]))
             add_part(*t, {touched_[other]->call, *set});
@@ -291,6 +293,7 @@ class Finder {
   // The set that a task that touches `box` needs of a footprint whose tasks all come before it.
   std::optional<uint32_t> ended_set(const Footprint& mine, const Box& box, TaskId t, Earlier& e) {
     Touched& other = *touched_[e.touched];
+    ++found_.searches;
     if (box.moves() || other.where.moves() || (box.from >= 0 && other.where.begins_at_value()))
       return exact_set(mine, box, t, other);
     Footprint::Range range = other.where.cells({box, mine.address()});
@@ -363,7 +366,8 @@ class Finder {
   void add_sets(std::vector<Part>& parts) {
     std::sort(parts.begin(), parts.end());
     parts.erase(std::unique(parts.begin(), parts.end()), parts.end());
-    std::vector<uint32_t> sets;
+    std::vector<uint32_t>& sets = sets_of_task_;
+    sets.clear();
     for (size_t i = 0; i < parts.size(); ++i) {
       if (i > 0 && parts[i].call == parts[i - 1].call &&
           sets_[sets.back()].size() + sets_[parts[i].set].size() <= kMostUnited)
@@ -442,7 +446,8 @@ class Finder {
   LiveBytes live_;
   // For the current block.
   size_t first_task_ = 0;
-  std::vector<std::vector<Part>> parts_;  // by task
+  std::vector<std::vector<Part>> parts_;  // by task; others are empty
+  std::vector<uint32_t> sets_of_task_;
 };
 
 // All tasks, sorted call by call wherever the tasks of more than `most_among` calls alternate.
@@ -492,6 +497,7 @@ std::optional<Dependencies> found_by_calls(const ir::Program& p, bool of_events,
   Dependencies there = Finder(other, of_events).run();
   Dependencies found;
   found.sets = std::move(there.sets);
+  found.searches = there.searches;
   for (std::vector<TaskId>& set : found.sets) {
     for (TaskId& t : set) t = sorted[index(t)];
     std::sort(set.begin(), set.end());

@@ -22,6 +22,8 @@ struct Dependencies {
   }
   std::vector<uint32_t> on;
   std::vector<size_t> first;  // by task; and the end
+  /// How often what a task touches was looked for among what an earlier call touches.
+  int64_t searches = 0;
 };
 
 /// If the tasks of more calls than this alternate, the tasks are first sorted by calls. That is

@@ -23,8 +23,12 @@ void thin(std::vector<int64_t>& edges) {
 std::pair<uint32_t, uint32_t> between(const std::vector<int64_t>& edges, int64_t begin,
                                       int64_t end) {
   if (begin >= edges.back() || end <= edges.front() || begin >= end) return {0, 0};
-  const auto lo = std::upper_bound(edges.begin(), edges.end(), begin) - edges.begin() - 1;
-  const auto hi = std::lower_bound(edges.begin(), edges.end(), end) - edges.begin();
+  const auto above = std::upper_bound(edges.begin(), edges.end(), begin);
+  const auto lo = above - edges.begin() - 1;
+  // Mostly the next edge.
+  const auto hi =
+      (above == edges.end() || *above >= end ? above : std::lower_bound(above, edges.end(), end)) -
+      edges.begin();
   return {static_cast<uint32_t>(std::max<std::ptrdiff_t>(lo, 0)),
           static_cast<uint32_t>(std::min<std::ptrdiff_t>(hi, std::ssize(edges) - 1))};
 }

@@ -70,7 +70,8 @@ Form form_of(const Unit& unit, const PassContext& context) {
   return has_tiles(graph) ? Form::Cut : Form::Roles;
 }
 
-bool check_form(std::string_view who, Form from, Form to, const Unit& unit, PassContext& context) {
+bool check_form(std::string_view who, Form from, Form to, const Unit& unit, PassContext& context,
+                bool structured) {
   ir::Diagnostics& d = context.diagnostics;
   const Form given = form_of(unit, context);
   if (given < from || given > to) {
@@ -82,7 +83,7 @@ bool check_form(std::string_view who, Form from, Form to, const Unit& unit, Pass
     return false;
   }
   const auto* program = std::get_if<ir::Program>(&unit);
-  if (!program) return true;
+  if (!program || structured) return true;
   verify::Reporter reporter(*program, d, verify::VerifyOptions().max_reports);
   verify::check_structure(*program, reporter);
   if (reporter.failed())
@@ -91,9 +92,9 @@ bool check_form(std::string_view who, Form from, Form to, const Unit& unit, Pass
   return !reporter.failed();
 }
 
-bool apply(const Pass& pass, Unit& unit, PassContext& context) {
+bool apply(const Pass& pass, Unit& unit, PassContext& context, bool structured) {
   if (!check_form(fmt::format("pass '{}'", pass.name), pass.takes_from, pass.takes_to, unit,
-                  context))
+                  context, structured))
     return false;
   if (!run(pass, unit, context)) return false;
   MACO_CHECK(form_of(unit, context) >= pass.gives,

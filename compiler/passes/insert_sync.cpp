@@ -42,6 +42,7 @@ class Inserter {
   }
   int64_t dependencies() const { return dependencies_; }
   int64_t joins() const { return joins_; }
+  int64_t searches() const { return found_.searches; }
 
  private:
   // Keeps the sets for which tasks have to wait.
@@ -186,6 +187,7 @@ bool insert_sync(ir::Program& program, PassContext& context) {
   merge_events(program);
   program.stage = ir::Stage::Synced;
   context.statistics["dependencies"] = inserter.dependencies();
+  context.statistics["searches by insert-sync"] = inserter.searches();
   context.statistics["clocks joined by insert-sync"] = inserter.joins();
   int64_t waits = 0;
   for (const ir::Task& t : program.tasks) waits += static_cast<int64_t>(t.waits.size());

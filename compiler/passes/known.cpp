@@ -109,11 +109,14 @@ Known::Known(const ir::Program& program, std::vector<Group> groups, Peers peers,
     if (g.uses > 0 && asked.empty()) std::for_each(g.tasks.begin(), g.tasks.end(), add_column);
   if (polled_) absent_ = may_be_absent(p_);
   previous_.resize(p_.tasks.size());
-  for (const std::vector<TaskId>& stream : ir::streams(p_))
+  size_t most = 0;  // tasks of a stream
+  for (const std::vector<TaskId>& stream : ir::streams(p_)) {
     for (size_t i = 1; i < stream.size(); ++i) previous_[index(stream[i])] = stream[i - 1];
+    most = std::max(most, stream.size());
+  }
   auto nothing = std::make_shared<Clocks>();
   nothing->own.assign(ranks_.size(), SharedCounts::kNothing);
-  counts_ = std::make_unique<SharedCounts>(world_, columns_);
+  counts_ = std::make_unique<SharedCounts>(world_, columns_, most);
   if (peers_) {
     heard_.resize(std::max(ranks_.size(), world_));
     nothing->far.assign(ranks_.size(), SharedCounts::kNothing);
@@ -175,9 +178,8 @@ const Clocks* Known::sent_to(ir::EventId event, size_t source, int rank, TaskId&
   const Sender* found = nullptr;
   for (const Sender& s : senders_[index(event)]) {
     if (!(p_[s.task].ranks >> source & 1)) continue;
-    const std::vector<int> told =
-        ir::resolve(s.to, static_cast<int>(source), static_cast<int>(p_.world));
-    if (!std::binary_search(told.begin(), told.end(), rank)) continue;
+    if (!ir::resolve(s.to, static_cast<int>(source), static_cast<int>(world_)).contains(rank))
+      continue;
     if (found) return nullptr;
     found = &s;
   }
@@ -204,9 +206,10 @@ void Known::receive(Clocks& clocks, size_t i, const Clocks& sent, TaskId sender,
 uint32_t Known::said_of_itself(const Clocks& sent, TaskId sender, size_t from) {
   if (said_.row != SharedCounts::kNothing && said_.sender == sender && said_.from == from)
     return said_.row;
-  std::vector<SharedCounts::Least> itself;
-  if (const auto stream = column(sender)) itself.push_back({*stream, p_[sender].place + 1});
-  said_ = {sender, from, counts_->raised({sent.own[from]}, itself)};
+  const auto stream = column(sender);
+  said_ = {
+      sender, from,
+      stream ? counts_->raised(sent.own[from], {*stream, p_[sender].place + 1}) : sent.own[from]};
   return said_.row;
 }
 
@@ -215,12 +218,11 @@ void Known::list(uint32_t group) {
   state.listed = true;
   const std::vector<TaskId>& tasks = groups_[group].tasks;
   if (tasks.size() < kFewTasks) return;
-  state.need.assign(ranks_.size() * columns_, 0);
-  for (TaskId t : tasks)
-    for (size_t i = 0; i < ranks_.size(); ++i) {
-      int32_t& need = state.need[i * columns_ + *column(t)];
-      need = std::max(need, needed(t, i));
-    }
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    std::vector<SharedCounts::Least> need;
+    for (TaskId t : tasks) need.push_back({*column(t), needed(t, i)});
+    state.need.push_back(counts_->raised({}, need));
+  }
 }
 
 // How many tasks of its stream have to have ended: up to the task, or where the rank leaves that
@@ -236,26 +238,25 @@ bool Known::has(const Clocks& clocks, TaskId asks, uint32_t group) {
   if (!state.listed) list(group);
   for (size_t i = 0; i < ranks_.size(); ++i) {
     if (!runs(asks, i)) continue;
-    const int32_t* own = counts_->counts(clocks.own[i]);
     if (state.need.empty()) {
       for (TaskId t : groups_[group].tasks)
-        if (ended_before(own, asks, t) < needed(t, i)) return false;
+        if (ended_before(clocks.own[i], asks, t) < needed(t, i)) return false;
       continue;
     }
-    const int32_t* need = state.need.data() + i * columns_;
+    // Most ranks know the same.
+    if (i > 0 && runs(asks, i - 1) && clocks.own[i] == clocks.own[i - 1] &&
+        state.need[i] == state.need[i - 1])
+      continue;
     const size_t mine = column(asks).value_or(columns_);
-    if (mine < columns_ && p_[asks].place < need[mine]) return false;
-    int32_t less = 0;  // negative if some stream isn't known to be there yet
-    for (size_t s = 0; s < mine; ++s) less |= own[s] - need[s];
-    for (size_t s = mine + 1; s < columns_; ++s) less |= own[s] - need[s];
-    if (less < 0) return false;
+    if (mine < columns_ && p_[asks].place < counts_->count(state.need[i], mine)) return false;
+    if (!counts_->covers(clocks.own[i], state.need[i], mine)) return false;
   }
   return true;
 }
 
 // How many tasks of the stream of `task` have ended, by a row that the task `asks` knows.
-int32_t Known::ended_before(const int32_t* own, TaskId asks, TaskId task) const {
-  return p_[task].sm == p_[asks].sm ? p_[asks].place : own[*column(task)];
+int32_t Known::ended_before(uint32_t own, TaskId asks, TaskId task) const {
+  return p_[task].sm == p_[asks].sm ? p_[asks].place : counts_->count(own, *column(task));
 }
 
 bool Known::ended(const Clocks& clocks, TaskId asks, ir::RankRef where, TaskId task) const {
@@ -265,9 +266,8 @@ bool Known::ended(const Clocks& clocks, TaskId asks, ir::RankRef where, TaskId t
     for (int rank : ir::resolve(where, static_cast<int>(ranks_[i]), static_cast<int>(world_))) {
       if ((p_[task].ranks >> rank & 1) == 0) continue;
       const auto of = static_cast<size_t>(rank);
-      const int32_t count = of == ranks_[i]
-                                ? ended_before(counts_->counts(clocks.own[i]), asks, task)
-                                : counts_->count(counts_->row(clocks.far[i], of), at);
+      const int32_t count = of == ranks_[i] ? ended_before(clocks.own[i], asks, task)
+                                            : counts_->count(counts_->row(clocks.far[i], of), at);
       if (count <= p_[task].place) return false;
     }
   }
@@ -292,10 +292,14 @@ const Clocks& Known::told(uint32_t group) {
   state.told = std::make_unique<Clocks>();
   Clocks& told = *state.told;
   told.own.assign(ranks_.size(), SharedCounts::kNothing);
-  std::vector<std::vector<uint32_t>> own(ranks_.size());  // rows
-  std::vector<SharedCounts::Least> themselves;
+  std::vector<std::vector<uint32_t>>& own = own_rows_;
+  own.resize(ranks_.size());
+  for (std::vector<uint32_t>& rows : own) rows.clear();
+  std::vector<SharedCounts::Least>& themselves = themselves_;
+  themselves.clear();
   if (peers_) told.far.assign(ranks_.size(), SharedCounts::kNothing);
-  std::vector<bool> seen(column_of_.size(), false);  // by SM
+  std::vector<bool>& seen = seen_;
+  seen.assign(column_of_.size(), false);
   const std::vector<TaskId>& tasks = groups_[group].tasks;
   for (auto t = tasks.rbegin(); t != tasks.rend(); ++t) {
     // The last task of a stream knows all that the earlier ones know.
@@ -343,8 +347,10 @@ void Known::forget_unused() {
   for (const auto& stream : streams_) use(*stream);
   for (const auto& after : after_)
     if (after) use(*after);
-  for (const State& state : states_)
+  for (const State& state : states_) {
+    for (const uint32_t need : state.need) rows[need] = true;
     if (state.told) use(*state.told);
+  }
   counts_->keep_only(lists, std::move(rows));
   said_ = {};
 }

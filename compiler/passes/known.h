@@ -76,10 +76,9 @@ class Known {
   int64_t joins() const { return counts_->joins(); }
 
  private:
-  using Counts = std::vector<int32_t>;
   struct State {  // of a group
     bool listed = false;
-    Counts need;  // of each rank and stream, how many tasks have to have ended; of large groups
+    std::vector<uint32_t> need;  // by rank: a row, how far streams have to be; of large groups
     std::unique_ptr<Clocks> told;
   };
   struct Sender {
@@ -91,7 +90,7 @@ class Known {
   bool of_peers(ir::EventId event) const;
   void list(uint32_t group);
   int32_t needed(ir::TaskId task, size_t i) const;
-  int32_t ended_before(const int32_t* own, ir::TaskId asks, ir::TaskId task) const;
+  int32_t ended_before(uint32_t own, ir::TaskId asks, ir::TaskId task) const;
   const Clocks& told(uint32_t group);
   void forget(ir::TaskId task);
   void ask_peers(ir::TaskId task, size_t i, Clocks& clocks);
@@ -123,6 +122,10 @@ class Known {
   std::vector<int64_t> receivers_;                   // by event of peers: waits to come
   std::unique_ptr<SharedCounts> counts_;
   std::vector<std::vector<uint32_t>> heard_;  // rows or lists that are to be joined, by rank
+  // For told().
+  std::vector<std::vector<uint32_t>> own_rows_;  // by rank
+  std::vector<SharedCounts::Least> themselves_;
+  std::vector<bool> seen_;  // by SM
   // What a task said last of its own rank, itself among it.
   struct Said {
     ir::TaskId sender{};

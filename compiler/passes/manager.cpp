@@ -52,7 +52,10 @@ Unit PassManager::run(std::string_view name, Unit unit) {
   MACO_CHECK(pass, std::string(name));
   failed_ = !timed(log_, pass->name, [&] {
     const auto* program = std::get_if<ir::Program>(&unit);
-    return program && name == "verify" ? prove(*program, true) : apply(*pass, unit, *context_);
+    // What comes first is the caller's; what comes later the pass before made.
+    const bool made = !log_.right_after.empty();
+    return program && name == "verify" ? prove(*program, true)
+                                       : apply(*pass, unit, *context_, made);
   });
   log_.statistics = context_->statistics;
   log_.fusions = context_->fusions;

@@ -42,12 +42,12 @@ std::string merged_name(const ir::Program& p, const std::vector<EventId>& events
 // Keeps one of several waits or signals for the same event.
 template <class Use>
 void rename(std::vector<Use>& uses, const std::vector<EventId>& renamed) {
-  std::vector<Use> left;
+  auto end = uses.begin();
   for (Use use : uses) {
     use.event = renamed[index(use.event)];
-    if (std::find(left.begin(), left.end(), use) == left.end()) left.push_back(use);
+    if (std::find(uses.begin(), end, use) == end) *end++ = use;
   }
-  uses = std::move(left);
+  uses.erase(end, uses.end());
 }
 
 }  // namespace

@@ -287,9 +287,8 @@ std::optional<Stuck> find_stuck(const ir::Program& p, const std::vector<size_t>&
       const std::vector<size_t>& ends = behind[index(w.event)];
       if (w.lag > 0 || ends.empty()) return true;
       const auto self = static_cast<int>(rank);
-      const std::vector<int> from = is_counter(p[w.event].kind)
-                                        ? std::vector<int>{self}
-                                        : ir::resolve(w.from, self, static_cast<int>(p.world));
+      const ir::RankRef named = is_counter(p[w.event].kind) ? ir::RankRef::self() : w.from;
+      const ir::Ranks from = ir::resolve(named, self, static_cast<int>(p.world));
       return std::all_of(from.begin(), from.end(), [&](int source) {
         return at[static_cast<size_t>(source)] >= ends[static_cast<size_t>(source)];
       });

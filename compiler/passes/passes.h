@@ -76,11 +76,13 @@ const Pass* find_pass(std::string_view name);
 
 /// Whether `unit` has a form between these two and, if it is a Program, the structure that its
 /// stage promises: ids and bounds hold, so that passes needn't check them again. Reports if not.
-/// `who` takes it: "pass 'tile'".
-bool check_form(std::string_view who, Form from, Form to, const Unit& unit, PassContext& context);
+/// `who` takes it: "pass 'tile'". `structured`: a pass made the Program, whose structure the proofs
+/// look at in the end, and not this.
+bool check_form(std::string_view who, Form from, Form to, const Unit& unit, PassContext& context,
+                bool structured = false);
 
 /// Applies `pass` to `unit`; refuses what the pass doesn't take (check_form).
-bool apply(const Pass& pass, Unit& unit, PassContext& context);
+bool apply(const Pass& pass, Unit& unit, PassContext& context, bool structured = false);
 
 // The passes, one file each, and predicates for what some of them leave behind (form_of).
 bool check_support(ir::Graph& graph, PassContext& context);

@@ -128,14 +128,16 @@ struct Place {
 };
 
 // Places temporaries from `base` on. Two share bytes if their lives don't meet and one follows from
-// the other. Returns where the last one ends.
+// the other. Returns where the last one ends. `compared`: adds the pairs that were looked at.
 int64_t place_apart(const ir::Program& program, const std::vector<Life>& life,
-                    const std::vector<size_t>& temps, int64_t base, std::vector<int64_t>& offsets) {
+                    const std::vector<size_t>& temps, int64_t base, std::vector<int64_t>& offsets,
+                    int64_t& compared) {
   const Needs needs(program);
   std::vector<Place> placed, taken;
   int64_t end = base;
   for (const size_t b : temps) {
     taken.clear();
+    compared += std::ssize(placed);
     for (const Place& other : placed)
       if (life[other.buffer].last >= life[b].first || !needs.follows(b, other.buffer))
         taken.push_back(other);
@@ -256,7 +258,8 @@ bool plan_memory(ir::Program& program, PassContext& context) {
   program.arena_bytes = place_close(program, life, temps, base, offsets);
   if (program.calls.size() <= kMostCalls && temps.size() <= kMostTemps) {
     std::vector<int64_t> apart;
-    const int64_t bytes = place_apart(program, life, temps, base, apart);
+    int64_t& compared = context.statistics["temporaries compared by plan-memory"];
+    const int64_t bytes = place_apart(program, life, temps, base, apart, compared);
     if (bytes <= std::max(kRoom, program.arena_bytes)) {
       program.arena_bytes = bytes;
       offsets = std::move(apart);

@@ -59,7 +59,13 @@ class Homes {
   bool find(const ir::Program& program, PassContext& context) {
     std::map<std::tuple<ir::Role, std::string_view, bool>, uint32_t> numbers;
     int32_t common = -1;  // of what is handed over
+    const ir::Task* last = nullptr;
+    uint32_t home = 0;  // of `last`
     for (const ir::Task& task : program.tasks) {
+      if (last && last->call == task.call && last->role == task.role) {
+        demands.push_back({functions::microseconds(program, task, context.machine), home});
+        continue;
+      }
       const std::string& kind = program[task.call].op_kind;
       const bool handed = functions::is_hand_over(program[task.call].function);
       const auto [it, fresh] =
@@ -84,7 +90,8 @@ class Homes {
             fmt::format("no SM of role '{}' runs '{}'", ir::name(task.role), kind));
         return false;
       }
-      demands.push_back({functions::microseconds(program, task, context.machine), it->second});
+      last = &task, home = it->second;
+      demands.push_back({functions::microseconds(program, task, context.machine), home});
     }
     return true;
   }
@@ -134,6 +141,7 @@ class Readiness {
     }
     return ready;
   }
+  int64_t searches() const { return found_.searches; }
   void end(ir::TaskId task, double at) {
     ends_[index(task)] = at;
     for (const ir::Signal& s : p_[task].signals)
@@ -256,6 +264,9 @@ class InOrder {
       else
         place(t);
   }
+  /// How often an SM was compared with another for a task.
+  int64_t compared() const { return compared_; }
+  int64_t searches() const { return readiness_.searches(); }
 
  private:
   size_t home(size_t t) const { return all_.demands[t].home; }
@@ -268,14 +279,16 @@ class InOrder {
   // The one of `sms` with the least start, then with the least free, both functions of an SM. If
   // several are equal, they take turns.
   template <class Start, class Free>
-  static int32_t first_of(const std::vector<int32_t>& sms, size_t& turn, Start start, Free free) {
-    const auto earlier = [&](size_t a, size_t b) {
-      const double late = start(sms[a]) - start(sms[b]);
-      return late < -kSame || (late < kSame && free(sms[a]) < free(sms[b]) - kSame);
-    };
+  int32_t first_of(const std::vector<int32_t>& sms, size_t& turn, Start start, Free free) {
+    compared_ += std::ssize(sms) - 1;
     size_t best = turn % sms.size();
-    for (size_t k = 1; k < sms.size(); ++k)
-      if (const size_t i = (turn + k) % sms.size(); earlier(i, best)) best = i;
+    double begins = start(sms[best]), is_free = free(sms[best]);
+    for (size_t k = 1, i = best; k < sms.size(); ++k) {
+      i = i + 1 < sms.size() ? i + 1 : 0;
+      const double late = start(sms[i]) - begins;
+      if (late >= kSame || (late >= -kSame && free(sms[i]) >= is_free - kSame)) continue;
+      best = i, begins = start(sms[i]), is_free = free(sms[i]);
+    }
     turn = best + 1;
     return sms[best];
   }
@@ -317,6 +330,7 @@ class InOrder {
   const Homes& all_;
   Busy busy_;
   Readiness readiness_;
+  int64_t compared_ = 0;
   std::vector<size_t> turn_, mates_turn_;  // by home
   const std::vector<std::vector<int32_t>> neighbours_;
 };
@@ -422,10 +436,14 @@ bool schedule(ir::Program& program, PassContext& context) {
   if (!all.find(program, context)) return false;
   if (!check_mates(program, all, in_order, context)) return false;
   for (ir::Task& task : program.tasks) task.mated = false;
-  if (in_order)
-    InOrder(program, all, context.machine).run();
-  else
+  if (in_order) {
+    InOrder placing(program, all, context.machine);
+    placing.run();
+    context.statistics["SMs compared by schedule"] = placing.compared();
+    context.statistics["searches by schedule"] = placing.searches();
+  } else {
     place_by_priority(program, all);
+  }
   if (all.hands_over) join_hand_overs(program);
   std::vector<int32_t> length(static_cast<size_t>(program.ctas), 0);
   for (ir::Task& task : program.tasks) task.place = length[static_cast<size_t>(task.sm)]++;

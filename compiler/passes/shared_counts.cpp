@@ -2,6 +2,7 @@
 #include "compiler/passes/shared_counts.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 namespace maco::passes {
@@ -23,15 +24,80 @@ size_t slot(uint32_t a, uint32_t b) {
   return (mixed >> 40) % kJoined;
 }
 
+template <class Count>
+class RowsOf final : public SharedCounts::Rows {
+ public:
+  explicit RowsOf(size_t streams) : rows_(padded(streams)), row_(padded(streams)) {}
+
+  int32_t count(uint32_t row, size_t stream) const override { return rows_[row][stream]; }
+  bool covers(uint32_t row, uint32_t need, size_t except) const override {
+    const Count *x = rows_[row], *y = rows_[need];
+    Count less = 0;  // negative if the row says less of some stream
+    for (size_t i = 0; i < row_.size(); ++i)
+      less = static_cast<Count>(less | static_cast<Count>(x[i] - y[i]));
+    if (less >= 0) return true;
+    for (size_t i = 0; i < row_.size(); ++i)
+      if (x[i] < y[i] && i != except) return false;
+    return true;
+  }
+  uint32_t join(uint32_t a, uint32_t b) override {
+    const Count *x = rows_[a], *y = rows_[b];
+    Count *row = row_.data(), less = 0, more = 0;  // negative if `a` says less, or more, than `b`
+    for (size_t i = 0; i < row_.size(); ++i) {
+      const Count m = x[i], n = y[i];
+      less = static_cast<Count>(less | static_cast<Count>(m - n));
+      more = static_cast<Count>(more | static_cast<Count>(n - m));
+      row[i] = m > n ? m : n;
+    }
+    return more >= 0 ? b : less >= 0 ? a : rows_.number(row);
+  }
+  uint32_t join(const std::vector<uint32_t>& rows,
+                const std::vector<SharedCounts::Least>& least) override {
+    Count* row = row_.data();
+    std::fill(row_.begin(), row_.end(), Count{0});
+    for (const uint32_t other : rows) {
+      const Count* x = rows_[other];
+      for (size_t i = 0; i < row_.size(); ++i) row[i] = x[i] > row[i] ? x[i] : row[i];
+    }
+    for (const auto& [stream, count] : least)
+      row[stream] = std::max(row[stream], static_cast<Count>(count));
+    return rows_.number(row);
+  }
+  size_t size() const override { return rows_.size(); }
+  size_t numbers() const override { return rows_.numbers(); }
+  void keep_only(const std::vector<bool>& used) override { rows_.keep_only(used); }
+
+  uint32_t raised(uint32_t row, const SharedCounts::Least& least) override {
+    std::copy_n(rows_[row], row_.size(), row_.begin());
+    row_[least.stream] = std::max(row_[least.stream], static_cast<Count>(least.count));
+    return rows_.number(row_.data());
+  }
+
+ private:
+  // Whole vectors of 16 bytes; what is behind the streams is 0.
+  static size_t padded(size_t streams) {
+    constexpr size_t kVector = 16 / sizeof(Count);
+    return (streams + kVector - 1) / kVector * kVector;
+  }
+
+  ir::InternedArrays<Count> rows_;
+  std::vector<Count> row_;  // that is made
+};
+
+std::unique_ptr<SharedCounts::Rows> rows_of(size_t streams, size_t most) {
+  if (most <= size_t{std::numeric_limits<int16_t>::max()})
+    return std::make_unique<RowsOf<int16_t>>(streams);
+  return std::make_unique<RowsOf<int32_t>>(streams);
+}
+
 }  // namespace
 
-SharedCounts::SharedCounts(size_t ranks, size_t streams)
+SharedCounts::SharedCounts(size_t ranks, size_t streams, size_t most)
     : lists_(ranks),
-      rows_(streams),
+      rows_(rows_of(streams, most)),
       joined_lists_(kJoined),
       joined_rows_(kJoined),
-      list_(ranks),
-      row_(streams) {
+      list_(ranks) {
   most_rows_ = most_lists_ = kLeast;
 }
 
@@ -52,47 +118,32 @@ uint32_t SharedCounts::join_two_rows(uint32_t a, uint32_t b) {
   if (a == kNothing) return b;
   if (const Joined* known = find(joined_rows_, a, b)) return known->both;
   ++joins_;
-  int32_t less = 0, more = 0;  // negative if `a` says less, or more, than `b` of some stream
-  const uint32_t *x = rows_[a], *y = rows_[b];
-  for (size_t i = 0; i < row_.size(); ++i) {
-    const auto m = static_cast<int32_t>(x[i]), n = static_cast<int32_t>(y[i]);
-    less |= m - n;
-    more |= n - m;
-    row_[i] = static_cast<uint32_t>(std::max(m, n));
-  }
-  const uint32_t both = more >= 0 ? b : less >= 0 ? a : rows_.number(row_.data());
+  const uint32_t both = rows_->join(a, b);
   remember(joined_rows_, a, b, both);
   return both;
 }
 
 uint32_t SharedCounts::join_of(std::vector<uint32_t>& rows) {
-  tidy(rows);
+  if (rows.size() > 2) tidy(rows);
   if (rows.empty()) return kNothing;
   if (rows.size() <= 2) return join_two_rows(rows.front(), rows.back());
-  max_of(rows);
-  return rows_.number(row_.data());
-}
-
-// In `row_`.
-void SharedCounts::max_of(const std::vector<uint32_t>& rows) {
-  std::fill(row_.begin(), row_.end(), 0);
-  for (const uint32_t row : rows) {
-    const uint32_t* other = rows_[row];
-    for (size_t i = 0; i < row_.size(); ++i)
-      row_[i] = static_cast<uint32_t>(
-          std::max(static_cast<int32_t>(row_[i]), static_cast<int32_t>(other[i])));
-  }
   joins_ += static_cast<int64_t>(rows.size());
+  return rows_->join(rows, {});
 }
 
 uint32_t SharedCounts::raised(std::vector<uint32_t> rows, const std::vector<Least>& least) {
   tidy(rows);
-  max_of(rows);
-  for (const Least& l : least)
-    row_[l.stream] = static_cast<uint32_t>(std::max(static_cast<int32_t>(row_[l.stream]), l.count));
-  const uint32_t all = rows_.number(row_.data());
+  joins_ += static_cast<int64_t>(rows.size());
+  const uint32_t all = rows_->join(rows, least);
   for (const uint32_t row : rows)
     if (row != all) remember(joined_rows_, row, all, all);
+  return all;
+}
+
+uint32_t SharedCounts::raised(uint32_t row, const Least& least) {
+  ++joins_;
+  const uint32_t all = rows_->raised(row, least);
+  if (row != all && row != kNothing) remember(joined_rows_, row, all, all);
   return all;
 }
 
@@ -139,10 +190,10 @@ void SharedCounts::keep_only(const std::vector<bool>& lists, std::vector<bool> r
   for (uint32_t i = 0; i < lists.size(); ++i)
     for (size_t r = 0; lists[i] && r < lists_.width(); ++r) rows[row(i, r)] = true;
   lists_.keep_only(lists);
-  rows_.keep_only(rows);
+  rows_->keep_only(rows);
   std::fill(joined_lists_.begin(), joined_lists_.end(), Joined{});
   std::fill(joined_rows_.begin(), joined_rows_.end(), Joined{});
-  most_rows_ = 2 * rows_.size() + kLeast;
+  most_rows_ = 2 * rows_->size() + kLeast;
   most_lists_ = 2 * lists_.size() + kLeast;
 }
 

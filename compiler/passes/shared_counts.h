@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "ir/interned.h"
@@ -14,33 +15,53 @@ class SharedCounts {
  public:
   static constexpr uint32_t kNothing = 0;  // a list, or a row, that says nothing
 
-  /// Lists of `ranks` rows of `streams` counts.
-  SharedCounts(size_t ranks, size_t streams);
-
-  uint32_t row(uint32_t list, size_t rank) const { return lists_[list][rank]; }
-  int32_t count(uint32_t row, size_t stream) const {
-    return static_cast<int32_t>(rows_[row][stream]);
-  }
   struct Least {
     size_t stream;
     int32_t count;
   };
+  /// Rows of one width. Counts have 16 bits where that is enough: a join is then a few
+  /// instructions.
+  class Rows {
+   public:
+    virtual ~Rows() = default;
+    virtual int32_t count(uint32_t row, size_t stream) const = 0;
+    /// Whether the row says as much as the row `need`, of all streams but `except`.
+    virtual bool covers(uint32_t row, uint32_t need, size_t except) const = 0;
+    /// What both rows say.
+    virtual uint32_t join(uint32_t a, uint32_t b) = 0;
+    /// What all of the rows say, and that streams are so far.
+    virtual uint32_t join(const std::vector<uint32_t>& rows, const std::vector<Least>& least) = 0;
+    /// What the row says, and that a stream is so far.
+    virtual uint32_t raised(uint32_t row, const Least& least) = 0;
+    virtual size_t size() const = 0;
+    /// Numbers of rows are below.
+    virtual size_t numbers() const = 0;
+    virtual void keep_only(const std::vector<bool>& used) = 0;
+  };
+
+  /// Lists of `ranks` rows of `streams` counts, none above `most`.
+  SharedCounts(size_t ranks, size_t streams, size_t most);
+
+  uint32_t row(uint32_t list, size_t rank) const { return lists_[list][rank]; }
+  int32_t count(uint32_t row, size_t stream) const { return rows_->count(row, stream); }
+  bool covers(uint32_t row, uint32_t need, size_t except) const {
+    return rows_->covers(row, need, except);
+  }
   /// What all of the rows say, and that streams are so far.
   uint32_t raised(std::vector<uint32_t> rows, const std::vector<Least>& least);
+  uint32_t raised(uint32_t row, const Least& least);
   uint32_t join_two_rows(uint32_t a, uint32_t b);
   /// What all of them say, which may be there several times; takes them.
   uint32_t join_lists(std::vector<uint32_t>& lists);
   /// What the list says, and of each rank all of `rows`; takes them.
   uint32_t join_rows(uint32_t list, std::vector<std::vector<uint32_t>>& rows);
   uint32_t join(uint32_t a, uint32_t b);
-  /// Valid until the next row is made.
-  const int32_t* counts(uint32_t row) const { return reinterpret_cast<const int32_t*>(rows_[row]); }
 
   /// Numbers of lists and rows are below.
   size_t lists() const { return lists_.numbers(); }
-  size_t rows() const { return rows_.numbers(); }
+  size_t rows() const { return rows_->numbers(); }
   /// So many have come since keep_only() that it is worth calling.
-  bool many() const { return rows_.size() > most_rows_ || lists_.size() > most_lists_; }
+  bool many() const { return rows_->size() > most_rows_ || lists_.size() > most_lists_; }
   /// Forgets all but these lists, by number, with their rows, and these rows.
   void keep_only(const std::vector<bool>& lists, std::vector<bool> rows);
   /// Rows that were joined count by count so far.
@@ -53,11 +74,11 @@ class SharedCounts {
   static void remember(std::vector<Joined>& table, uint32_t a, uint32_t b, uint32_t both);
   static const Joined* find(const std::vector<Joined>& table, uint32_t a, uint32_t b);
   uint32_t join_of(std::vector<uint32_t>& rows);
-  void max_of(const std::vector<uint32_t>& rows);
 
-  ir::Interned lists_, rows_;
+  ir::Interned lists_;
+  std::unique_ptr<Rows> rows_;
   std::vector<Joined> joined_lists_, joined_rows_;  // the last, by what they are of
-  std::vector<uint32_t> list_, row_, of_rank_;      // that are made
+  std::vector<uint32_t> list_, of_rank_;            // that are made
   size_t most_rows_ = 0, most_lists_ = 0;
   int64_t joins_ = 0;
 };

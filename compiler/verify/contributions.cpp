@@ -276,8 +276,9 @@ class Contributions {
     return (b == x_->in && in_blocks(x_->kind)) || (b == x_->out && out_blocks(x_->kind));
   }
   /// The blocks that a region names on `rank`.
-  std::vector<int> blocks_of(const Region& r, int rank) const {
-    if (!r.block.any()) return {static_cast<int>(kNoBlock)};
+  ir::Ranks blocks_of(const Region& r, int rank) const {
+    constexpr auto kNone = static_cast<int>(kNoBlock);
+    if (!r.block.any()) return {kNone, kNone + 1};
     return resolve(r.block.ref, rank, m_.world);
   }
 
@@ -313,8 +314,8 @@ class Contributions {
     if (!place) return untold(task, rank, r, "clears");
     return {.tensor = r.buffer, .block = place->block, .at = place->in_block, .cut = place->cut};
   }
-  std::vector<int> memories(const Region& r, int rank) const {
-    if (p_[r.buffer].kind != ir::BufferKind::Slot) return {rank};
+  ir::Ranks memories(const Region& r, int rank) const {
+    if (p_[r.buffer].kind != ir::BufferKind::Slot) return {rank, rank + 1};
     return resolve(r.where, rank, m_.world);
   }
 

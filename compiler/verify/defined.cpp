@@ -227,7 +227,7 @@ class Defined {
         case RankRef::Kind::Rank: named = ref.n == block ? all_ranks_ : 0; break;
         case RankRef::Kind::Shift:
           for (int rank = 0; rank < world_; ++rank)
-            if (resolve(ref, rank, world_)[0] == block) named |= uint64_t{1} << rank;
+            if (resolve(ref, rank, world_).front() == block) named |= uint64_t{1} << rank;
           break;
       }
       if (named & ranks) f(at(block), named & ranks);

@@ -47,9 +47,7 @@ bool Precedence::counts(ir::EventId e, uint32_t waiter, Packets packets) const {
   return packets != Packets::None && !may_skip_[waiter];
 }
 bool Precedence::names(ir::RankRef ref, int rank, int other) const {
-  for (const int named : ir::resolve(ref, rank, world_))
-    if (named == other) return true;
-  return false;
+  return ir::resolve(ref, rank, world_).contains(other);
 }
 
 std::vector<Precedence::Edge> Precedence::before(Instance i, Packets packets) const {
@@ -102,9 +100,7 @@ std::vector<Precedence::Edge> Precedence::after(Instance i, int launches, Packet
     for (const Waiter& w : waiters_[index(s.event)]) {
       const int launch = i.launch + static_cast<int>(w.lag);
       if (launch >= launches || !counts(s.event, w.task, packets)) continue;
-      const std::vector<int> ranks =
-          counter ? std::vector<int>{i.rank} : ir::resolve(s.to, i.rank, world_);
-      for (const int rank : ranks)
+      for (const int rank : ir::resolve(counter ? ir::RankRef::self() : s.to, i.rank, world_))
         if (const Instance to{w.task, rank, launch};
             runs(to) && (counter || names(w.from, rank, i.rank)))
           edges.push_back({to, kind(s.event), s.event});

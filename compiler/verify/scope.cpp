@@ -90,8 +90,8 @@ class ScopeCheck {
             (!shared(sender, rank, task, rank) && shared(s.task, rank, task, rank)))
           sender = s.task;
     } else {
-      const std::vector<int> sources = resolve(w.from, rank, m_.world);
-      if (!sources.empty()) sender = m_.signaller(w.event, source = sources[0], rank);
+      const ir::Ranks sources = resolve(w.from, rank, m_.world);
+      if (!sources.empty()) sender = m_.signaller(w.event, source = sources.front(), rank);
     }
     report_.error(id_of<TaskId>(task),
                   fmt::format("scope: {} waits for event '{}' without an acquire{}", describe(task),
@@ -107,7 +107,7 @@ class ScopeCheck {
     if (rank < 0) rank = 0;
     uint32_t waiter = ~0u;
     int at = rank;
-    const std::vector<int> targets = local ? std::vector<int>{rank} : resolve(s.to, rank, m_.world);
+    const ir::Ranks targets = resolve(local ? ir::RankRef::self() : s.to, rank, m_.world);
     for (const Model::Waiter& w : m_.waiters[index(s.event)])
       for (int to : targets)
         if (m_.runs(w.task, to) && (local || names(w.from, to, rank, m_.world)) &&

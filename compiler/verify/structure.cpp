@@ -361,7 +361,9 @@ class Structure {
     // it when its own kernel has ended.
     if (r.where == RankRef::self() || (a.writes() && b.kind == BufferKind::Slot)) return;
     for (int rank = 0; rank < world_; ++rank) {
-      if (!((t.ranks >> rank) & 1) || resolve(r.where, rank, world_) == std::vector<int>{rank})
+      if (!((t.ranks >> rank) & 1)) continue;
+      if (const ir::Ranks named = resolve(r.where, rank, world_);
+          named.size() == 1 && named.front() == rank)
         continue;
       report_.error(
           id, fmt::format("{} on rank {} {} {} '{}' of {}: peers may only write, and only slots",

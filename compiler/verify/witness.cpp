@@ -178,9 +178,8 @@ bool meet(const ir::Program& p, const Witness& w) {
         continue;
       const auto owners = resolve(x.region.where, w.first.rank, world);
       const auto others = resolve(y.region.where, w.second.rank, world);
-      if (std::none_of(owners.begin(), owners.end(), [&](int owner) {
-            return std::find(others.begin(), others.end(), owner) != others.end();
-          }))
+      if (std::none_of(owners.begin(), owners.end(),
+                       [&](int owner) { return others.contains(owner); }))
         continue;
       for (const ir::Region& a : parts(x.region, w.first.rank))
         for (const ir::Region& b : parts(y.region, w.second.rank))

@@ -97,8 +97,7 @@ void Timeline::shift(int rank, int64_t by) {
 bool Timeline::sends(const Sender& sender, ir::EventKind kind, int source, int rank) const {
   if (is_counter(kind)) return source == rank;
   if (!runs(source, sender.task)) return false;
-  const std::vector<int> to = ir::resolve(sender.to, source, world());
-  return std::find(to.begin(), to.end(), rank) != to.end();
+  return ir::resolve(sender.to, source, world()).contains(rank);
 }
 
 std::optional<Arrival> Timeline::last(ir::EventId event, int source, int rank) const {

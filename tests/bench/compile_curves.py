@@ -187,6 +187,20 @@ def summary(known, figures, before):
     return "\n".join(lines) + "\n"
 
 
+def by_pass(known, figures):
+    """A table in Markdown: the seconds of every pass in the largest graph of each shape that takes a second or more."""
+    columns = []
+    for shape in known:
+        done = [run for run in figures.get(shape.name, {}).values() if run["status"] == "ok" and run["passes"]]
+        if done and done[-1]["seconds"] >= 1:
+            columns.append((shape.name, done[-1]))
+    lines = ["| pass | " + " | ".join(f"`{name}`" for name, _ in columns) + " |", "|---" * (len(columns) + 1) + "|"]
+    for name in PASSES:
+        lines.append(f"| {name} | " + " | ".join(f"{run['passes'].get(name, 0):.2f}" for _, run in columns) + " |")
+    lines.append("| the rest | " + " | ".join(f"{rest(run):.2f}" for _, run in columns) + " |")
+    return "\n".join(lines) + "\n"
+
+
 def measure(args, shape, before):
     runs, late = {}, False
     for label, text in shape.graphs:
@@ -216,13 +230,13 @@ def main():
     parser.add_argument("--nvrtc", action="store_true", help="compile kernel.cu with NVRTC, too")
     parser.add_argument("--json", help="file to write the figures to")
     parser.add_argument("--svg", help="file to write the curves to")
-    parser.add_argument("--summary", help="file to write a table of each shape's largest graph to, in Markdown")
+    parser.add_argument("--summary", help="file to write tables of each shape's largest graph to, in Markdown")
     parser.add_argument("--title", default="macoc, seconds by tasks", help="of the curves")
     parser.add_argument("--before", help="figures of an earlier commit, written by --json, to print beside these")
     args = parser.parse_args()
 
     listed = subprocess.run([args.macoc, "--list-passes"], check=True, capture_output=True, text=True).stdout
-    PASSES.extend(line.split()[0] for line in listed.splitlines())
+    PASSES.extend(line.split()[0] for line in listed.splitlines() if not line.startswith(" "))  # rules of a pass are indented
     with open(DECODE, encoding="utf-8") as file:
         known = shapes(file.read())
     wanted = args.only.split(",") if args.only else [shape.name for shape in known]
@@ -248,7 +262,7 @@ def main():
             file.write("\n")
     if args.summary:
         with open(args.summary, "w", encoding="utf-8") as file:
-            file.write(summary(known, figures, before))
+            file.write(summary(known, figures, before) + "\n" + by_pass(known, figures))
     if args.svg:
         panels = [(shape.name, "slopes: " + ", ".join(slopes(figures[shape.name]).split(", ")[:3]),
                    series(figures[shape.name], before.get(shape.name, {}))) for shape in known if shape.name in figures]

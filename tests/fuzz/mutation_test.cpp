@@ -94,9 +94,9 @@ std::string objection(const Program& p) {
   return message.substr(0, message.find(':'));
 }
 
-std::vector<int> sources(const Program& p, const Wait& w, int rank) {
-  return is_counter(p[w.event].kind) ? std::vector<int>{rank}
-                                     : ir::resolve(w.from, rank, static_cast<int>(p.world));
+ir::Ranks sources(const Program& p, const Wait& w, int rank) {
+  const ir::RankRef from = is_counter(p[w.event].kind) ? ir::RankRef::self() : w.from;
+  return ir::resolve(from, rank, static_cast<int>(p.world));
 }
 // All waits except those for nobody, such as a wait for the others with only one rank.
 std::vector<At> waits_of(const Program& p) {

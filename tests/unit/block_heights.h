@@ -27,9 +27,10 @@ inline bool meet_at_some_height(const ir::Program& p, const ir::Region& a, int r
   const ir::Interval heights = p.values[*a.block.value].range;
   for (int64_t height = heights.lo; height <= heights.hi; ++height) {
     // A region ends where its block does.
-    const int64_t first_a = blocks_a[0] * height + a.r0, first_b = blocks_b[0] * height + b.r0;
-    const int64_t last_a = blocks_a[0] * height + std::min(a.r1, height),
-                  last_b = blocks_b[0] * height + std::min(b.r1, height);
+    const int64_t first_a = blocks_a.front() * height + a.r0,
+                  first_b = blocks_b.front() * height + b.r0;
+    const int64_t last_a = blocks_a.front() * height + std::min(a.r1, height),
+                  last_b = blocks_b.front() * height + std::min(b.r1, height);
     if (std::max(first_a, first_b) < std::min(last_a, last_b)) return true;
   }
   return false;

@@ -3,6 +3,7 @@
 // behind them each is as much as the one before.
 #include <fmt/format.h>
 
+#include <array>
 #include <map>
 #include <string>
 
@@ -15,11 +16,12 @@ namespace {
 
 using Counts = std::map<std::string, int64_t>;
 
-Counts compiled(const std::string& text) {
+Counts compiled(const std::string& text, int64_t sms = 0) {
   ir::Diagnostics diagnostics;
   const auto graph = frontend::parse_dsl(diagnostics.add_file("g.maco", text), diagnostics);
   api::Options options;
   options.target = "sm_90a";
+  options.sms = sms;
   const auto result = graph ? api::compile(*graph, options, diagnostics) : std::nullopt;
   INFO(diagnostics.render());
   REQUIRE(result);
@@ -28,9 +30,10 @@ Counts compiled(const std::string& text) {
   return counts;
 }
 
-// Layers of a tensor-parallel model without attention, on eight ranks.
-std::string layers(int rows, int count) {
-  std::string text = fmt::format("graph g(world = 8) {{\n  input x_0 : bf16[{}, 8192]\n", rows);
+// Layers of a tensor-parallel model without attention, as one of eight ranks has them.
+std::string layers(int rows, int count, int ranks = 8) {
+  std::string text =
+      fmt::format("graph g(world = {}) {{\n  input x_0 : bf16[{}, 8192]\n", ranks, rows);
   for (int i = 0; i < count; ++i)
     text += fmt::format(R"(
   param n1_{0} : bf16[8192]
@@ -64,34 +67,43 @@ struct Case {
 const Case kCases[] = {
     {.rows = 1,
      .layers = 8,
-     .most = {{"regions compared by send-packets", 150},
-              {"clocks joined by insert-sync", 0.8},
-              {"clocks joined by prune-sync", 0.8},
-              {"clocks joined by share-slots", 4},
-              {"clocks joined by verify", 5},
-              {"accesses compared by verify", 22},
-              {"dependencies", 1},
-              {"bytes of the kernel", 30}}},
+     .most = {{"regions compared by send-packets", 140},
+              {"searches by schedule", 2},
+              {"SMs compared by schedule", 131},
+              {"searches by insert-sync", 0.4},
+              {"clocks joined by insert-sync", 0.1},
+              {"clocks joined by prune-sync", 0.1},
+              {"clocks joined by share-slots", 3.3},
+              {"clocks joined by verify", 4.6},
+              {"accesses compared by verify", 20},
+              {"dependencies", 0.9},
+              {"bytes of the kernel", 28}}},
     {.rows = 16,
      .layers = 8,
      .most = {{"regions compared by send-packets", 0},
-              {"clocks joined by insert-sync", 18},
-              {"clocks joined by prune-sync", 56},
-              {"clocks joined by share-slots", 45},
-              {"clocks joined by verify", 8},
-              {"accesses compared by verify", 34},
-              {"dependencies", 350},
-              {"bytes of the kernel", 76}}},
+              {"searches by schedule", 8.5},
+              {"SMs compared by schedule", 131},
+              {"searches by insert-sync", 8.5},
+              {"clocks joined by insert-sync", 2.1},
+              {"clocks joined by prune-sync", 41},
+              {"clocks joined by share-slots", 35},
+              {"clocks joined by verify", 7.4},
+              {"accesses compared by verify", 32},
+              {"dependencies", 320},
+              {"bytes of the kernel", 61}}},
     {.rows = 512,
      .layers = 4,
      .most = {{"regions compared by send-packets", 0},
-              {"clocks joined by insert-sync", 86},
-              {"clocks joined by prune-sync", 133},
-              {"clocks joined by share-slots", 90},
-              {"clocks joined by verify", 44},
-              {"accesses compared by verify", 87},
-              {"dependencies", 120},
-              {"bytes of the kernel", 98}}},
+              {"searches by schedule", 9},
+              {"SMs compared by schedule", 131},
+              {"searches by insert-sync", 9},
+              {"clocks joined by insert-sync", 9.5},
+              {"clocks joined by prune-sync", 83},
+              {"clocks joined by share-slots", 60},
+              {"clocks joined by verify", 41},
+              {"accesses compared by verify", 81},
+              {"dependencies", 113},
+              {"bytes of the kernel", 79}}},
 };
 
 TEST_CASE("as many layers again are as much work again") {
@@ -110,6 +122,56 @@ TEST_CASE("as many layers again are as much work again") {
       CHECK(third <= most * tasks);
     }
   }
+}
+
+// Of a further task of further layers, on so many ranks or SMs.
+std::map<std::string, double> of_a_task(int ranks, int64_t sms) {
+  const Counts once = compiled(layers(16, 4, ranks), sms),
+               twice = compiled(layers(16, 8, ranks), sms);
+  std::map<std::string, double> found;
+  for (const auto& [name, count] : twice)
+    found[name] = static_cast<double>(count - once.at(name)) /
+                  static_cast<double>(twice.at("tasks") - once.at("tasks"));
+  return found;
+}
+
+// Bounds of what a further task takes, at three sizes.
+using Bounds = std::map<std::string, std::array<double, 3>>;
+void check(const Bounds& bounds, const std::array<std::map<std::string, double>, 3>& found) {
+  for (const auto& [count, most] : bounds)
+    for (size_t i = 0; i < most.size(); ++i) {
+      INFO(fmt::format("size {}: {}: {}", i, count, found[i].at(count)));
+      CHECK(found[i].at(count) <= most[i]);
+    }
+}
+
+// On two and four ranks every task runs on all of them, on eight each rank has tiles of its own.
+TEST_CASE("what a task takes on 2, 4 and 8 ranks") {
+  check({{"searches by schedule", {5, 5, 8.5}},
+         {"SMs compared by schedule", {131, 131, 131}},
+         {"searches by insert-sync", {4.5, 4.5, 8.5}},
+         {"clocks joined by insert-sync", {0.22, 0.22, 2.1}},
+         {"clocks joined by prune-sync", {0.22, 0.22, 41}},
+         {"clocks joined by share-slots", {1.1, 1.6, 35}},
+         {"clocks joined by verify", {2, 2.6, 7.4}},
+         {"accesses compared by verify", {7.6, 11.5, 32}},
+         {"bytes of the kernel", {28, 28, 61}}},
+        {of_a_task(2, 0), of_a_task(4, 0), of_a_task(8, 0)});
+}
+
+TEST_CASE("what a task takes on 33, 66 and 132 SMs") {
+  check({{"temporaries compared by plan-memory", {1.3, 1.2, 0.75}},
+         {"searches by schedule", {8.5, 8.5, 8.5}},
+         {"SMs compared by schedule", {32, 65, 131}},
+         {"searches by insert-sync", {8.5, 8.5, 8.5}},
+         {"clocks joined by insert-sync", {2.7, 2.1, 2.1}},
+         {"clocks joined by prune-sync", {32, 24, 41}},
+         {"clocks joined by share-slots", {26, 20, 35}},
+         {"clocks joined by verify", {8, 6.5, 7.4}},
+         {"accesses compared by verify", {30, 28, 32}},
+         {"dependencies", {155, 182, 290}},
+         {"bytes of the kernel", {61, 61, 61}}},
+        {of_a_task(8, 33), of_a_task(8, 66), of_a_task(8, 132)});
 }
 
 }  // namespace

@@ -173,10 +173,10 @@ TEST_CASE("a manifest that can't be used says why") {
   const std::string source = kernel(example());
   CHECK_THAT(error_of("int main() {}\n"), Contains("no '//@maco' lines"));
   CHECK_THAT(error_of(""), Contains("no '//@maco' lines"));
-  CHECK_THAT(error_of(replaced(source, "\"maco\":14", "\"maco\":15")),
-             Contains("version 15 is newer than this program's 14"));
-  CHECK_THAT(error_of(replaced(source, "\"maco\":14", "\"maco\":1")),
-             Contains("version 1 is older than this program's 14: compile the graph again"));
+  CHECK_THAT(error_of(replaced(source, "\"maco\":15", "\"maco\":16")),
+             Contains("version 16 is newer than this program's 15"));
+  CHECK_THAT(error_of(replaced(source, "\"maco\":15", "\"maco\":1")),
+             Contains("version 1 is older than this program's 15: compile the graph again"));
   CHECK_THAT(error_of(replaced(source, "\"world\":2", "\"world\":0")),
              Contains("'world' is 0, not from 1"));
   CHECK_THAT(error_of(replaced(source, "\"world\":2", "\"world\":65")),
@@ -189,7 +189,7 @@ TEST_CASE("a manifest that can't be used says why") {
              Contains("'world' is missing"));
   CHECK_THAT(error_of(replaced(source, "\"bf16\"", "\"bf17\"")), Contains("unknown dtype 'bf17'"));
   CHECK_THAT(error_of(replaced(source, "pos + rank", "pos +")), Contains("'values' holds"));
-  CHECK_THAT(error_of(replaced(source, "\"first\":12", "\"first\":-1")), Contains("'first' is -1"));
+  CHECK_THAT(error_of(replaced(source, "12,\"down", "-1,\"down")), Contains("'local_names' is -1"));
   CHECK_THAT(error_of("//@maco [1,2]\n"), Contains("where an object with 'maco' was expected"));
   CHECK_THAT(error_of(source.substr(0, source.find("\"calls\""))), Contains("not JSON"));
 }

@@ -177,6 +177,9 @@ int rows(const std::string& kernel, int kind, int event = -1) {
   const size_t begin = kernel.find("SyncRow syncs[]"), end = kernel.find("};", begin);
   REQUIRE(end != std::string::npos);
   int n = 0;
+  if (kind == 1)  // the macros for events of peers
+    for (size_t at = begin; (at = kernel.find("_(", at)) < end; ++at)
+      n += event < 0 || std::stoi(kernel.substr(at + 2)) == event;
   for (size_t at = kernel.find('{', begin) + 1; (at = kernel.find('{', at)) < end; ++at) {
     std::array<int, 6> row{};  // what is left out is zero
     std::istringstream text(kernel.substr(at + 1, kernel.find('}', at) - at - 1));
