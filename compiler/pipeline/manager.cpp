@@ -1,4 +1,4 @@
-#include "compiler/passes/manager.h"
+#include "compiler/pipeline/manager.h"
 
 #include <fmt/format.h>
 
@@ -7,8 +7,8 @@
 
 #include "compiler/functions/function.h"
 #include "compiler/passes/lowering.h"
-#include "compiler/passes/text_diff.h"
-#include "compiler/passes/unit_text.h"
+#include "compiler/pipeline/text_diff.h"
+#include "compiler/pipeline/unit_text.h"
 #include "compiler/verify/verify.h"
 #include "ir/check.h"
 
@@ -79,17 +79,6 @@ ir::Graph PassManager::run(std::string_view pass, ir::Graph graph) {
   Unit unit = run(pass, Unit(std::move(graph)));
   MACO_CHECK(std::holds_alternative<ir::Graph>(unit), std::string(pass) + " lowers");
   return std::get<ir::Graph>(std::move(unit));
-}
-
-ir::Program PassManager::run(std::string_view pass, ir::Program program) {
-  return std::get<ir::Program>(run(pass, Unit(std::move(program))));
-}
-
-ir::Program PassManager::lower(std::string_view pass, ir::Graph graph) {
-  Unit unit = run(pass, Unit(std::move(graph)));
-  auto* program = std::get_if<ir::Program>(&unit);
-  MACO_CHECK(program || stopped(), std::string(pass) + " does not lower");
-  return program ? std::move(*program) : ir::Program();
 }
 
 // Unknown functions are allowed: such a Program is one about order only.
