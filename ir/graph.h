@@ -3,8 +3,8 @@
 // The structure is what the user wrote, with `repeat` unrolled: JSON and DSL are two spellings of
 // it (compiler/frontend), and two graphs are equal if they mean the same text. What follows from it
 // (shapes and dtypes of temporaries) is filled in by compiler/ops/infer.h into the fields marked
-// 'inferred', which are neither printed nor compared. Text form: print_dsl / parse in
-// compiler/frontend/frontend.h.
+// 'inferred', which are neither printed nor compared. ir/graph_text.h prints
+// it as DSL.
 #pragma once
 
 #include <cstdint>

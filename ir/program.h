@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <iterator>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -26,6 +27,7 @@
 #include "ir/diagnostics.h"
 #include "ir/dtype.h"
 #include "ir/expr.h"
+#include "ir/graph.h"
 #include "ir/ids.h"
 #include "ir/priority.h"
 
@@ -433,6 +435,25 @@ struct Limits {
   friend bool operator==(const Limits&, const Limits&) = default;
 };
 
+/// A graph, or none, that the copies of a Program share, since nobody changes it. Two are equal if
+/// the graphs are. Threads may use it at once.
+class SharedGraph {
+ public:
+  SharedGraph() = default;
+  SharedGraph(Graph graph) : graph_(std::make_shared<const Graph>(std::move(graph))) {}
+  explicit operator bool() const { return graph_ != nullptr; }
+  const Graph& operator*() const { return *graph_; }
+  const Graph* operator->() const { return graph_.get(); }
+  /// Whether both are one object.
+  bool same(const SharedGraph& other) const { return graph_ == other.graph_; }
+  friend bool operator==(const SharedGraph& a, const SharedGraph& b) {
+    return a.same(b) || (a && b && *a == *b);
+  }
+
+ private:
+  std::shared_ptr<const Graph> graph_;
+};
+
 struct Program {
   std::string name;
   Stage stage = Stage::Tiled;
@@ -452,9 +473,9 @@ struct Program {
   std::vector<Event> events;
   int64_t arena_bytes = 0;      // planned: temporaries of a rank
   int64_t symmetric_bytes = 0;  // planned: slots of a rank, all rotations
-  /// The DSL text of the graph whose ops were cut into these tasks; "" if somebody wrote the
-  /// Program without a graph. It says what the calls have to compute.
-  std::string graph;
+  /// The graph whose ops were cut into these tasks; none if somebody wrote the Program without a
+  /// graph. It says what the calls have to compute.
+  SharedGraph graph;
   friend bool operator==(const Program&, const Program&) = default;
 
   /// The range of a name in an expression: a variable, `rank` or `world`.

@@ -16,7 +16,8 @@ namespace {
 
 class Parser : private TextCursor {
  public:
-  Parser(int32_t file, Diagnostics& diagnostics) : TextCursor(file, diagnostics) {}
+  Parser(int32_t file, Diagnostics& diagnostics, const GraphParser& parse_graph)
+      : TextCursor(file, diagnostics), parse_graph_(parse_graph) {}
 
   std::optional<Program> run() {
     if (header()) {
@@ -130,15 +131,18 @@ class Parser : private TextCursor {
   };
   static const Entity kEntities[11];
 
-  /// Skips the graph behind the Program; its language is parsed elsewhere.
+  /// The graph behind the Program; its language is parsed elsewhere.
   void graph() {
     if (at_end()) return;
     if (peek_word() != "graph" && peek_word() != "collective") {
       error(at_, 1, "expected a graph or the end of the text after '}'");
       return;
     }
-    p_.graph = text_.substr(at_);
-    if (p_.graph.back() != '\n') p_.graph += '\n';
+    if (!parse_graph_) return;
+    if (auto graph = parse_graph_(file_, at_, diagnostics_))
+      p_.graph = std::move(*graph);
+    else
+      ++errors_;
   }
 
   bool header() {
@@ -554,6 +558,7 @@ class Parser : private TextCursor {
     return true;
   }
 
+  const GraphParser& parse_graph_;
   size_t entity_at_ = 0;
   Program p_;
   Names buffers_, events_;
@@ -569,8 +574,9 @@ const Parser::Entity Parser::kEntities[11] = {
 
 }  // namespace
 
-std::optional<Program> parse_program(int32_t file, Diagnostics& diagnostics) {
-  return Parser(file, diagnostics).run();
+std::optional<Program> parse_program(int32_t file, Diagnostics& diagnostics,
+                                     const GraphParser& parse_graph) {
+  return Parser(file, diagnostics, parse_graph).run();
 }
 
 bool is_program_text(std::string_view text) {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <unordered_map>
 
+#include "ir/graph_text.h"
 #include "ir/program_syntax.h"
 #include "ir/program_text.h"
 
@@ -46,7 +47,7 @@ class Printer {
     for (const Event& e : p_.events) event(e);
     for (size_t i = 0; i < p_.tasks.size(); ++i) task(i);
     put("}\n");
-    put(p_.graph);
+    if (p_.graph) put(print(*p_.graph));
     return std::move(out_);
   }
 

@@ -8,8 +8,8 @@
 #include "compiler/api/command_line.h"
 #include "compiler/api/compile.h"
 #include "compiler/passes/fuse/rules.h"
-#include "compiler/passes/pipeline.h"
-#include "compiler/passes/unit_text.h"
+#include "compiler/pipeline/pipeline.h"
+#include "compiler/pipeline/unit_text.h"
 #include "compiler/verify/explain.h"
 #include "compiler/verify/witness.h"
 #include "tools/options.h"
@@ -166,6 +166,15 @@ void add_verify(Arguments& a, const std::optional<passes::Unit>& unit) {
   if (a.names.empty() || a.names.back() != "verify") a.names.emplace_back("verify");
 }
 
+/// --variant takes a variant, whatever passes were named.
+void add_variant(Arguments& a, const std::optional<passes::Unit>& unit) {
+  const bool graph = unit && std::holds_alternative<ir::Graph>(*unit);
+  const std::string take(passes::kLastOfSource);
+  if (graph && a.options.variant > 0 &&
+      std::find(a.names.begin(), a.names.end(), take) == a.names.end())
+    a.names.insert(a.names.begin(), take);
+}
+
 int run(int argc, char** argv) {
   Arguments a;
   if (const int status = read_arguments(argc, argv, a); status >= 0) return status;
@@ -181,12 +190,10 @@ int run(int argc, char** argv) {
   ir::Diagnostics diagnostics;
   auto unit = passes::parse_unit(diagnostics.add_file(input_name(a.input), *text), diagnostics,
                                  a.options.algorithms);
-  if (auto* graph = unit ? std::get_if<ir::Graph>(&*unit) : nullptr;
-      graph && !api::take_variant(*graph, a.options, diagnostics))
-    unit.reset();
-  else if (unit && !graph && a.options.variant > 0)
+  if (unit && std::holds_alternative<ir::Program>(*unit) && a.options.variant > 0)
     diagnostics.warning({}, "--variant is for graphs, and this is a Program");
   add_verify(a, unit);
+  add_variant(a, unit);
   std::vector<verify::Witness> witnesses;
   std::string algorithm_witness;
   if (!a.witness_file.empty()) {

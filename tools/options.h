@@ -15,7 +15,7 @@
 #include "compiler/cost/machine.h"
 #include "compiler/ops/op.h"
 #include "compiler/passes/fuse/rules.h"
-#include "compiler/passes/options.h"
+#include "compiler/pipeline/options.h"
 #include "tools/driver.h"
 #include "tools/environment.h"
 #include "tools/pass_output.h"

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "compiler/passes/manager.h"
+#include "compiler/pipeline/manager.h"
 #include "tools/driver.h"
 
 namespace maco::tools {

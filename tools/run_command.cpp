@@ -1,4 +1,5 @@
 #include "tools/run_command.h"
+#include "compiler/frontend/dumps.h"
 
 #include <fmt/format.h>
 
@@ -87,7 +88,7 @@ int show(const ReplaySubject& subject, const verify::Witness& witness, const Con
 int replay_program(const std::string& path, const std::string& text,
                    const std::string& witness_file, const Console& console) {
   ir::Diagnostics diagnostics;
-  const auto program = ir::parse_program(diagnostics.add_file(path, text), diagnostics);
+  const auto program = frontend::parse_program(diagnostics.add_file(path, text), diagnostics);
   if (!program) {
     console.show(diagnostics);
     return kBadGraph;
@@ -350,7 +351,7 @@ class Command {
         return fail(kBadUsage, dump_text(input_name(c_.input), dump));
     if (!graph || !api::take_variant(*graph, c_.compile, diagnostics_)) return bad_graph();
     c_.compile.variant = 0;
-    if (api::has_variants(*graph) && (needs_program() || !c_.program_file.empty()))
+    if (api::has_variants(*graph, c_.compile) && (needs_program() || !c_.program_file.empty()))
       return fail(kBadUsage, one_of_variants());
     // The CPU target has SMs of its own, unless the graph names those of a GPU.
     if (c_.device == "cpu" && !c_.machine_given && !names_sms(*graph)) c_.compile.target = "cpu";
@@ -386,7 +387,7 @@ class Command {
       const auto text = read_input(c_.program_file, error);
       if (!text) return fail(kBadUsage, error);
       const int32_t file = diagnostics_.add_file(c_.program_file, *text);
-      subject.program = ir::parse_program(file, diagnostics_);
+      subject.program = frontend::parse_program(file, diagnostics_);
       if (subject.program &&
           api::check_program(subject.graph, *subject.program, c_.compile, diagnostics_) &&
           !is_kernel)

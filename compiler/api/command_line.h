@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "compiler/passes/options.h"
+#include "compiler/pipeline/options.h"
 
 namespace maco::api {
 

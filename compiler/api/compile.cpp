@@ -17,8 +17,8 @@
 #include "compiler/frontend/mscclpp_plan.h"
 #include "compiler/graph/check.h"
 #include "compiler/passes/graph_edit.h"
-#include "compiler/passes/pipeline.h"
-#include "compiler/passes/unit_text.h"
+#include "compiler/pipeline/pipeline.h"
+#include "compiler/pipeline/unit_text.h"
 #include "ir/program_text.h"
 #include "ir/variants.h"
 
@@ -53,16 +53,21 @@ Made make_graph(Product product, ir::Graph graph, Options options, ir::Diagnosti
 
 using Variants = std::vector<ir::RoleVariant>;
 
+// How sources of ops `cuda` are read.
+frontend::CudaSettings cuda_settings(const Options& options) {
+  return {options.target, options.include_folders, options.defines};
+}
+
 // Compiles a checked graph with one choice of roles.
 std::optional<Compiled> compile_one(ir::Graph graph, const Options& options,
                                     ir::Diagnostics& diagnostics, passes::PassLog* log) {
   Options all = options;
   all.stop_after.clear();
-  auto result = passes::run_pipeline(graph, all, diagnostics);
+  auto result = passes::run_pipeline(std::move(graph), all, diagnostics);
   if (log) *log = result.log;
   if (!result.ok) return std::nullopt;
   Compiled c;
-  c.graph = std::move(graph);
+  c.graph = std::move(result.source);
   c.program = std::get<ir::Program>(std::move(result.unit));
   c.statistics = std::move(result.log.statistics);
   c.fusions = std::move(result.log.fusions);
@@ -71,10 +76,25 @@ std::optional<Compiled> compile_one(ir::Graph graph, const Options& options,
   return c;
 }
 
-// Compiles a checked graph with all choices of roles.
+// Dumps of one of several variants say so.
+std::function<void(const passes::Dump&)> of_variant(
+    const std::function<void(const passes::Dump&)>& to, int64_t variant) {
+  if (!to) return {};
+  return [to, variant](passes::Dump dump) {
+    dump.file = fmt::format("variant{}-{}", variant, dump.file);
+    dump.pass = fmt::format("{} of variant {}", dump.pass, variant);
+    to(dump);
+  };
+}
+
+// Compiles a checked graph with all choices of roles that are asked for. Each is compiled by the
+// whole pipeline, which takes one of them.
 std::optional<Compiled> compile_right(ir::Graph graph, const Options& options,
                                       ir::Diagnostics& diagnostics, passes::PassLog* log) {
-  if (!has_variants(graph)) return compile_one(std::move(graph), options, diagnostics, log);
+  if (!has_variants(graph, options))
+    return compile_one(std::move(graph), options, diagnostics, log);
+  // Kernels are read once for all variants, whose graphs then have them.
+  if (!read_kernels(graph, options, diagnostics)) return std::nullopt;
   const Variants variants = std::get<Variants>(graph.sm_roles.value);
   // Ops that roles name aren't fused, which may order sums differently; then no variant fuses.
   Options same = options;
@@ -82,11 +102,12 @@ std::optional<Compiled> compile_right(ir::Graph graph, const Options& options,
   Compiled all;
   std::vector<ir::KernelVariant> kernels;
   for (const ir::RoleVariant& v : variants) {
-    ir::Graph one = graph;
-    one.sm_roles.value = v.roles;
+    same.variant = static_cast<int64_t>(kernels.size()) + 1;
+    same.print = of_variant(options.print, same.variant);
+    same.dump = of_variant(options.dump, same.variant);
     // A message about one variant isn't repeated for the next.
     ir::Diagnostics said = diagnostics;
-    auto compiled = compile_one(std::move(one), same, said, log);
+    auto compiled = compile_one(graph, same, said, log);
     if (!compiled || kernels.empty()) diagnostics = std::move(said);
     if (!compiled) return std::nullopt;
     compiled->condition = v.condition;
@@ -148,49 +169,33 @@ std::optional<std::string> import_plan(std::string name, std::string text, int64
 }
 
 bool read_kernels(ir::Graph& graph, const Options& options, ir::Diagnostics& diagnostics) {
-  return frontend::read_cuda_kernels(graph, passes::cuda_settings(options), diagnostics);
+  return frontend::read_cuda_kernels(graph, cuda_settings(options), diagnostics);
 }
 
-bool has_variants(const ir::Graph& graph) {
-  return std::holds_alternative<Variants>(graph.sm_roles.value);
+bool has_variants(const ir::Graph& graph, const Options& options) {
+  const auto* variants = std::get_if<Variants>(&graph.sm_roles.value);
+  return variants && variants->size() > 1 && options.variant == 0;
 }
 
 bool take_variant(ir::Graph& graph, const Options& options, ir::Diagnostics& diagnostics) {
-  const auto* variants = std::get_if<Variants>(&graph.sm_roles.value);
-  const bool alone = variants && variants->size() == 1;  // 'else'
-  if (options.variant == 0 && !alone) return true;
-  const auto n = static_cast<int64_t>(variants ? variants->size() : 0);
-  if (options.variant > n) {
-    diagnostics.error(graph.loc,
-                      n == 0 ? "'sm_roles' of this graph has no variants"
-                             : fmt::format("'sm_roles' has {} variants: there is no variant {}", n,
-                                           options.variant));
-    return false;
-  }
-  const size_t taken = alone ? 0 : static_cast<size_t>(options.variant - 1);
-  const ir::Roles roles = (*variants)[taken].roles;
-  graph.sm_roles.value = roles;
-  return true;
+  return passes::take_variant(graph, options.variant, diagnostics);
 }
 
 std::string graph_of_kernel(const std::string& path, const std::string& kernel,
                             const Options& options, ir::Diagnostics& diagnostics) {
-  return frontend::graph_of_cuda_kernel(path, kernel, passes::cuda_settings(options), diagnostics);
+  return frontend::graph_of_cuda_kernel(path, kernel, cuda_settings(options), diagnostics);
 }
 
 std::string emit_kernel(const ir::Graph& graph, const ir::Program& program, const Options& options,
                         ir::Diagnostics& diagnostics) {
   codegen::Options code;
   code.command_line = command_line(options);
-  return codegen::emit(graph, frontend::print_dsl(graph), program, code, diagnostics);
+  return codegen::emit(graph, program, code, diagnostics);
 }
 
 std::optional<Compiled> compile(ir::Graph graph, const Options& options,
                                 ir::Diagnostics& diagnostics, passes::PassLog* log) {
-  if (!graph::check_and_infer(graph, {}, diagnostics) ||
-      !frontend::read_cuda_kernels(graph, passes::cuda_settings(options), diagnostics) ||
-      !take_variant(graph, options, diagnostics))
-    return std::nullopt;
+  if (!graph::check_and_infer(graph, {}, diagnostics)) return std::nullopt;
   return compile_right(std::move(graph), options, diagnostics, log);
 }
 
@@ -216,10 +221,7 @@ Made make(Product product, ir::Graph graph, const Options& options, const CudaCo
     made.bytes = product == Product::Dsl ? frontend::print_dsl(graph) : frontend::print_json(graph);
     return made;
   }
-  if (!frontend::read_cuda_kernels(graph, passes::cuda_settings(options), diagnostics) ||
-      !take_variant(graph, options, diagnostics))
-    return made;
-  if (has_variants(graph) && product != Product::Cuda) {
+  if (has_variants(graph, options) && product != Product::Cuda) {
     diagnostics.error(
         graph.sm_roles.loc.known() ? graph.sm_roles.loc : graph.loc,
         fmt::format(

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "compiler/passes/manager.h"
+#include "compiler/pipeline/manager.h"
 #include "ir/diagnostics.h"
 #include "ir/graph.h"
 #include "ir/program.h"
@@ -35,22 +35,23 @@ std::optional<ir::Graph> read_graph_with(std::string name, std::string text,
 std::optional<std::string> import_plan(std::string name, std::string text, int64_t elements,
                                        ir::DType dtype, ir::Diagnostics& diagnostics);
 
-/// Reads the kernels of ops `cuda` for the options' target. compile does this for a graph that has
-/// none of them yet. Returns false, after reporting, if a kernel can't be a task.
+/// Reads the kernels of ops `cuda` for the options' target, as the pass read-kernels does. Returns
+/// false, after reporting, if a kernel can't be a task.
 bool read_kernels(ir::Graph& graph, const Options& options, ir::Diagnostics& diagnostics);
 
-/// Keeps, of the variants of a graph's `sm_roles`, the one that the options name, or the only one.
+/// Keeps, of the variants of a graph's `sm_roles`, the one that the options name, or the only one,
+/// as the pass take-variant does.
 /// Returns false, after reporting, if there is no such variant.
 bool take_variant(ir::Graph& graph, const Options& options, ir::Diagnostics& diagnostics);
-/// Whether there are still several variants.
-bool has_variants(const ir::Graph& graph);
+/// Whether `sm_roles` has several variants, and the options choose none.
+bool has_variants(const ir::Graph& graph, const Options& options);
 
 /// A first draft of a graph with a kernel from a CUDA source; see frontend/cuda_kernels.h.
 std::string graph_of_kernel(const std::string& path, const std::string& kernel,
                             const Options& options, ir::Diagnostics& diagnostics);
 
 struct Compiled {
-  ir::Graph graph;      // the given graph, inferred
+  ir::Graph graph;      // the given graph, inferred, with its kernels and the taken variant
   ir::Program program;  // synced and proved; of the first variant
   std::string kernel;   // kernel.cu
   /// If `sm_roles` has variants: each variant alone, and its condition (nothing: else).

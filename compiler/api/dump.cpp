@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
+#include "compiler/frontend/dumps.h"
 #include "compiler/ops/op.h"
-#include "compiler/passes/unit_text.h"
 #include "ir/diagnostics.h"
 
 namespace maco::api {
@@ -27,7 +27,7 @@ std::string key_of_passes(const ir::Op& op, const ops::OpDef& def) {
 std::string passes_made(const std::string& text, const std::vector<std::string>& algorithms) {
   ir::Diagnostics diagnostics;
   const auto graph =
-      passes::parse_graph_unit(diagnostics.add_file("dump", text), diagnostics, algorithms);
+      frontend::parse_dump(diagnostics.add_file("dump", text), diagnostics, algorithms);
   if (!graph) return "";
   for (const ir::Op& op : graph->ops) {
     const ops::OpDef* def = ops::find_op(op.kind);

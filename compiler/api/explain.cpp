@@ -13,7 +13,6 @@
 #include "compiler/cost/machine.h"
 #include "compiler/functions/function.h"
 #include "compiler/ops/op.h"
-#include "compiler/passes/unit_text.h"
 #include "compiler/verify/explain.h"
 #include "ir/check.h"
 
@@ -24,15 +23,6 @@ namespace {
 using ir::Op;
 using ir::Program;
 using ir::Task;
-
-// The graph behind the passes on graphs, which the Program carries.
-ir::Graph final_graph(const Program& program) {
-  ir::Diagnostics diagnostics;
-  const int32_t file = diagnostics.add_file("the Program's graph", program.graph);
-  auto graph = passes::parse_graph_unit(file, diagnostics);
-  MACO_CHECK(graph, diagnostics.render());
-  return std::move(*graph);
-}
 
 std::string quoted(const std::set<std::string>& names) {
   std::string text;
@@ -96,7 +86,7 @@ class Story {
         p_(compiled.program),
         unpruned_(unpruned),
         measured_(measured),
-        final_(final_graph(compiled.program)),
+        final_(*compiled.program.graph),
         readers_(compiled.graph.tensors.size()) {
     for (const Op& op : c_.graph.ops)
       for (ir::TensorId in : op.in) readers_[index(in)].push_back(&op);
@@ -350,7 +340,7 @@ class Story {
   const Program& p_;
   const Program& unpruned_;
   const TraceTimes* const measured_;
-  const ir::Graph final_;
+  const ir::Graph& final_;                       // behind the passes on graphs
   std::vector<std::vector<const Op*>> readers_;  // by tensor, of the graph as it was given
   // Behind the passes: by tensor the last op that gives it.
   std::map<std::string, const Op*, std::less<>> givers_;

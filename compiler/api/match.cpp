@@ -14,10 +14,9 @@
 #include "compiler/ops/attrs.h"
 #include "compiler/ops/collectives/push.h"
 #include "compiler/passes/fuse/rules.h"
-#include "compiler/passes/manager.h"
 #include "compiler/passes/passes.h"
-#include "compiler/passes/pipeline.h"
-#include "compiler/passes/unit_text.h"
+#include "compiler/pipeline/manager.h"
+#include "compiler/pipeline/pipeline.h"
 
 namespace maco::api {
 
@@ -99,12 +98,9 @@ void finish_sums(ir::Graph& graph, const ir::Graph& carried, passes::PassContext
 /// Reports if not.
 bool carries(const ir::Graph& graph, const ir::Program& program,
              const passes::PipelineOptions& told, ir::Diagnostics& diagnostics) {
-  if (program.graph.empty()) return true;
-  const auto carried = passes::parse_graph_unit(
-      diagnostics.add_file(fmt::format("the graph of '{}'", program.name), program.graph),
-      diagnostics);
-  if (!carried) return false;
-  const ir::Graph wanted = without_choices(*carried);
+  if (!program.graph) return true;
+  const ir::Graph& carried = *program.graph;
+  const ir::Graph wanted = without_choices(carried);
   std::vector<passes::PipelineOptions> tried(2);
   tried[1].fuse = false;
   if (!told.no_fuse.empty()) tried.emplace_back().no_fuse = told.no_fuse;
@@ -120,12 +116,9 @@ bool carries(const ir::Graph& graph, const ir::Program& program,
     if (!manager.ok() || !context) continue;
     if (options.fuse) {
       if (!passes::fuse_before_algorithms(made, *context)) continue;
-      if (context->left_out.count("sum") == 0) finish_sums(made, *carried, *context);
+      if (context->left_out.count("sum") == 0) finish_sums(made, carried, *context);
     }
-    // Printed and parsed again, since a text names what has no name.
-    const auto again = passes::parse_graph_unit(
-        unheard.add_file("graph", passes::to_text(passes::Unit(std::move(made)))), unheard);
-    if (again && without_choices(*again) == wanted) return true;
+    if (without_choices(std::move(made)) == wanted) return true;
   }
   diagnostics.error({}, "the Program carries another graph");
   if (told.fuse && told.no_fuse.empty())

@@ -1,7 +1,7 @@
 // Whether a Program or a kernel that came from elsewhere belongs to a graph.
 #pragma once
 
-#include "compiler/passes/options.h"
+#include "compiler/pipeline/options.h"
 #include "ir/diagnostics.h"
 #include "ir/graph.h"
 #include "ir/manifest.h"

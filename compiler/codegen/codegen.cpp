@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <map>
 
 #include "compiler/codegen/cuda_units.h"
 #include "compiler/codegen/device_sources.h"
@@ -13,6 +12,7 @@
 #include "compiler/codegen/tables.h"
 #include "compiler/functions/function.h"
 #include "ir/check.h"
+#include "ir/graph_text.h"
 
 namespace maco::codegen {
 
@@ -38,31 +38,6 @@ std::string plain(std::string_view name) {
   std::string s;
   for (char c : name.substr(0, 24)) s += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
   return s;
-}
-
-// The lines of a graph's text, as MACO prints it, by the names that stand there before "=" or
-// behind "@": "output a : f32[4], b = f(x) @c" has a, b and c.
-std::map<std::string, size_t, std::less<>> lines_of_names(std::string_view text) {
-  std::map<std::string, size_t, std::less<>> lines;
-  for (size_t at = 0, number = 1; at < text.size(); ++number) {
-    const size_t end = std::min(text.find('\n', at), text.size());
-    const std::string_view line = text.substr(at, end - at);
-    at = end + 1;
-    const auto add = [&](std::string_view name) { lines.try_emplace(std::string(name), number); };
-    if (const size_t name = line.rfind(") @"); name != line.npos) add(line.substr(name + 3));
-    const size_t equals = line.find(" = ");
-    if (equals > line.find('(')) continue;
-    std::string_view names = line.substr(0, equals);
-    names.remove_prefix(std::min(names.find_first_not_of(' '), names.size()));
-    if (names.starts_with("output ")) names.remove_prefix(7);
-    names = names.substr(0, names.find(" : "));
-    for (size_t from = 0; from < names.size();) {
-      const size_t comma = std::min(names.find(", ", from), names.size());
-      add(names.substr(from, comma - from));
-      from = comma + 2;
-    }
-  }
-  return lines;
 }
 
 // The code of one kind of tasks, or of several that differ in one parameter.
@@ -112,13 +87,14 @@ class Generator {
   Generator(const ir::Graph& graph, const ir::Program& program, const Options& options,
             ir::Diagnostics& diagnostics)
       : graph_(graph),
+        text_(ir::print_with_lines(graph)),
         p_(program),
         options_(options),
         diagnostics_(diagnostics),
         events_(number_events(program)),
         tables_(program, events_, maps_) {}
 
-  std::string run(const std::string& graph_text) {
+  std::string run() {
     if (!check_calls(p_, diagnostics_)) return "";
     maps_ = number_maps(p_);
     find_kinds();
@@ -136,7 +112,7 @@ class Generator {
       e_.raw("using namespace maco;");
       e_.raw("");
       constants();
-      configs(graph_text);
+      configs();
       tables_.emit(e_, kind_of_call_);
       kernel();
     }
@@ -147,7 +123,7 @@ class Generator {
     e_.function("MACO_KERNEL maco_reset", {launch},
                 {"maco::reset_memory<maco_program::Kernel>(launch);"});
     const std::string body = e_.take();
-    ir::Manifest m = make_manifest(graph_, graph_text, p_, events_, maps_, options_);
+    ir::Manifest m = make_manifest(graph_, text_.text, p_, events_, maps_, options_);
     m.code_hash = ir::code_hash(body);
     std::string text = ir::print_manifest(m);
     text += body;
@@ -312,15 +288,14 @@ class Generator {
     e_.raw("");
   }
 
-  void configs(const std::string& graph_text) {
-    const auto lines = lines_of_names(graph_text);
+  void configs() {
     for (const Code& k : codes_) {
       std::string ops;
       for (size_t i = 0; i < k.ops.size() && i < 6; ++i)
         ops += fmt::format("{}'{}'", i ? ", " : "", k.ops[i]);
       if (k.ops.size() > 6) ops += fmt::format(" and {} more", k.ops.size() - 6);
-      const auto line = lines.find(k.ops.front());
-      if (line != lines.end())
+      const auto line = text_.lines.find(k.ops.front());
+      if (line != text_.lines.end())
         ops += fmt::format(", {}line {} of the graph above",
                            k.ops.size() > 1 ? "the first in " : "", line->second);
       e_.line("// {} of op{} {}", k.call->op_kind, k.ops.size() > 1 ? "s" : "", ops);
@@ -442,6 +417,7 @@ class Generator {
   }
 
   const ir::Graph& graph_;
+  const ir::GraphText text_;  // of graph_, as the manifest has it
   const ir::Program& p_;
   const Options& options_;
   ir::Diagnostics& diagnostics_;
@@ -470,10 +446,10 @@ bool check_calls(const ir::Program& program, ir::Diagnostics& diagnostics) {
   return diagnostics.errors() == before;
 }
 
-std::string emit(const ir::Graph& graph, const std::string& graph_text, const ir::Program& program,
-                 const Options& options, ir::Diagnostics& diagnostics) {
+std::string emit(const ir::Graph& graph, const ir::Program& program, const Options& options,
+                 ir::Diagnostics& diagnostics) {
   MACO_CHECK(program.stage == ir::Stage::Synced, "codegen takes a synced Program");
-  return Generator(graph, program, options, diagnostics).run(graph_text);
+  return Generator(graph, program, options, diagnostics).run();
 }
 
 }  // namespace maco::codegen

@@ -16,11 +16,11 @@ struct Options {
   std::string command_line;  // recorded in the manifest: the options that shaped the kernel
 };
 
-/// The source. `graph` is the user's graph (inferred), `graph_text` its DSL for the manifest;
-/// `program` is synced. Deterministic: the same arguments give the same bytes. Reports an error and
+/// The source. `graph` is the user's graph (inferred), whose text the manifest has; `program` is
+/// synced. Deterministic: the same arguments give the same bytes. Reports an error and
 /// returns "" if a call is wrong (check_calls) or the Program is beyond a table's range.
-std::string emit(const ir::Graph& graph, const std::string& graph_text, const ir::Program& program,
-                 const Options& options, ir::Diagnostics& diagnostics);
+std::string emit(const ir::Graph& graph, const ir::Program& program, const Options& options,
+                 ir::Diagnostics& diagnostics);
 
 /// Holds each call against what compiler/functions says of its function, and reports what is wrong:
 /// texts of Programs may be edited. emit() does so too.

@@ -14,11 +14,11 @@
 #include <vector>
 
 #include "compiler/frontend/frontend.h"
-#include "compiler/frontend/raw.h"
 #include "compiler/frontend/reporter.h"
 #include "compiler/graph/check_parts.h"
 #include "compiler/ops/op.h"
 #include "ir/graph.h"
+#include "ir/raw.h"
 
 namespace maco::frontend {
 

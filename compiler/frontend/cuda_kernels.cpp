@@ -12,9 +12,9 @@
 #include <set>
 
 #include "compiler/frontend/cuda_reader.h"
-#include "compiler/frontend/to_raw.h"
 #include "ir/check.h"
 #include "ir/cuda_op.h"
+#include "ir/to_raw.h"
 
 namespace maco::frontend {
 
@@ -383,7 +383,7 @@ std::string sample_graph(const std::string& path, const cuda::KernelShape& shape
     given += " " + ir::option_word("-I" + folder);
   for (const std::string& macro : settings.defines) given += " " + ir::option_word("-D" + macro);
   std::string options;
-  if (!given.empty()) options = ", options = " + print_quoted(given.substr(1));
+  if (!given.empty()) options = ", options = " + ir::print_quoted(given.substr(1));
   if (!shape.template_parameters.empty()) {
     std::string list;
     for (const std::string& arg :
@@ -424,7 +424,7 @@ std::string sample_graph(const std::string& path, const cuda::KernelShape& shape
       "graph {} {{\n{}  {} = cuda({}source = {}, kernel = {}{},\n"
       "    grid = [{}], block = [{}]{}, args = [{}])\n}}\n",
       shape.name, path, shape.launched ? "; the block is that of a launch in the file" : "", guess,
-      notes, plain, inputs, results, in, print_quoted(path), kernel, options,
+      notes, plain, inputs, results, in, ir::print_quoted(path), kernel, options,
       extents_text(shape.grid), extents_text(shape.block),
       shape.shared > 0 ? fmt::format(", shared = {}", shape.shared) : "", args);
 }

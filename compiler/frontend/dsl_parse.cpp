@@ -54,7 +54,7 @@ Raw raw_map(ir::Loc loc) {
   Raw raw;
   raw.kind = Raw::Kind::Map;
   raw.loc = loc;
-  raw.map.reserve(kUsualKeys);
+  raw.map.reserve(ir::kUsualKeys);
   return raw;
 }
 
@@ -72,8 +72,8 @@ enum class Place : uint8_t { Graph, Collective };
 
 class Parser {
  public:
-  Parser(int32_t file, ir::Diagnostics& diagnostics)
-      : diagnostics_(diagnostics), scan_(file, diagnostics) {}
+  Parser(int32_t file, ir::Diagnostics& diagnostics, size_t begin = 0)
+      : diagnostics_(diagnostics), scan_(file, diagnostics, begin) {}
 
   std::optional<Raw> run() {
     const int errors_before = diagnostics_.errors();
@@ -653,8 +653,8 @@ std::optional<Raw> parse_dsl_value(int32_t file, ir::Diagnostics& diagnostics) {
   return Parser(file, diagnostics).lone_value();
 }
 
-std::optional<Raw> parse_dsl_raw(int32_t file, ir::Diagnostics& diagnostics) {
-  return Parser(file, diagnostics).run();
+std::optional<Raw> parse_dsl_raw(int32_t file, ir::Diagnostics& diagnostics, size_t begin) {
+  return Parser(file, diagnostics, begin).run();
 }
 
 std::optional<Raw> parse_dsl_collectives(int32_t file, ir::Diagnostics& diagnostics) {

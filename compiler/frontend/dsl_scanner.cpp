@@ -64,7 +64,7 @@ uint32_t code_point(std::string_view text) {
 
 }  // namespace
 
-DslScanner::DslScanner(int32_t file, ir::Diagnostics& diagnostics)
+DslScanner::DslScanner(int32_t file, ir::Diagnostics& diagnostics, size_t begin)
     : diagnostics_(diagnostics),
       file_(file),
       text_(diagnostics.file_text(file)),
@@ -72,7 +72,8 @@ DslScanner::DslScanner(int32_t file, ir::Diagnostics& diagnostics)
       budget_(200 * text_.size() + 1000) {
   for (size_t i = 0; i < text_.size(); ++i)
     if (text_[i] == '\n') line_starts_.push_back(i + 1);
-  if (text_.substr(0, 3) == "\xef\xbb\xbf") at_ = read_ = 3;  // a byte-order mark
+  at_ = read_ = begin;
+  if (begin == 0 && text_.substr(0, 3) == "\xef\xbb\xbf") at_ = read_ = 3;  // a byte-order mark
 }
 
 void DslScanner::refuse_zero_bytes() {

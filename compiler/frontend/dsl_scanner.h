@@ -6,10 +6,12 @@
 #include <string_view>
 #include <vector>
 
-#include "compiler/frontend/raw.h"
 #include "ir/diagnostics.h"
+#include "ir/raw.h"
 
 namespace maco::frontend {
+
+using ir::Raw;
 
 /// Thrown after a syntax error was reported; the statement loop catches it and continues at the
 /// next statement.
@@ -21,12 +23,12 @@ struct Word {
   ir::Loc loc;
 };
 
-/// Reads file `file` from its beginning. Blanks and comments before each token are skipped, and
+/// Reads file `file` from byte `begin` on. Blanks and comments before each token are skipped, and
 /// line ends too while a bracket is open. Comments of C are also skipped; the first is reported. A
 /// method that can't read the token after which it is named reports that and throws DslSyntaxError.
 class DslScanner {
  public:
-  DslScanner(int32_t file, ir::Diagnostics& diagnostics);
+  DslScanner(int32_t file, ir::Diagnostics& diagnostics, size_t begin = 0);
 
   /// Reports a byte 0x00, which would read as the end of the file, and throws.
   void refuse_zero_bytes();

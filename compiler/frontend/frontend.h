@@ -1,14 +1,18 @@
 // Texts to graphs and back.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "compiler/frontend/raw.h"
 #include "ir/graph.h"
+#include "ir/raw.h"
 
 namespace maco::frontend {
+
+using ir::Raw;
 
 /// Parses file `file` of `diagnostics` (Diagnostics::add_file); builds, validates and infers the
 /// graph. All errors of the file are reported; returns nothing if there was one. `collectives`:
@@ -26,9 +30,10 @@ std::optional<ir::Graph> parse_graph(int32_t file, ir::Diagnostics& diagnostics,
 std::string print_json(const ir::Graph& graph);
 std::string print_dsl(const ir::Graph& graph);
 
-/// Parse the syntax only. The tree has the shape of the JSON document in both cases.
+/// Parse the syntax only. The tree has the shape of the JSON document in both cases. `begin`: the
+/// byte of the file where the graph begins.
 std::optional<Raw> parse_json_raw(int32_t file, ir::Diagnostics& diagnostics);
-std::optional<Raw> parse_dsl_raw(int32_t file, ir::Diagnostics& diagnostics);
+std::optional<Raw> parse_dsl_raw(int32_t file, ir::Diagnostics& diagnostics, size_t begin = 0);
 
 /// The collectives of a file in either spelling; it need not have a graph.
 std::optional<Raw> parse_collectives(int32_t file, ir::Diagnostics& diagnostics);

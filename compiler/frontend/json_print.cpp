@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "compiler/frontend/frontend.h"
-#include "compiler/frontend/to_raw.h"
 #include "ir/check.h"
+#include "ir/to_raw.h"
 
 namespace maco::frontend {
 
@@ -17,14 +17,14 @@ std::string print(const Raw& value) {
   switch (value.kind) {
     case Raw::Kind::Bool: return value.boolean ? "true" : "false";
     case Raw::Kind::Int: return std::to_string(value.integer);
-    case Raw::Kind::Float: return print_float(value.number);
-    case Raw::Kind::String: return print_quoted(value.text);
+    case Raw::Kind::Float: return ir::print_float(value.number);
+    case Raw::Kind::String: return ir::print_quoted(value.text);
     case Raw::Kind::List:
       for (const Raw& item : value.list) out += (out.empty() ? "" : ", ") + print(item);
       return "[" + out + "]";
     case Raw::Kind::Map:
       for (const Raw::Entry& e : value.map)
-        out += (out.empty() ? "" : ", ") + print_quoted(e.key) + ": " + print(e.value);
+        out += (out.empty() ? "" : ", ") + ir::print_quoted(e.key) + ": " + print(e.value);
       return "{" + out + "}";
     case Raw::Kind::Null: break;
   }
@@ -34,11 +34,11 @@ std::string print(const Raw& value) {
 /// A line for each entry, with the values in one column.
 std::string print_entries(const Raw& map) {
   size_t width = 0;
-  for (const Raw::Entry& e : map.map) width = std::max(width, print_quoted(e.key).size() + 1);
+  for (const Raw::Entry& e : map.map) width = std::max(width, ir::print_quoted(e.key).size() + 1);
   std::string out;
   for (const Raw::Entry& e : map.map)
-    out += fmt::format("{}    {:{}} {}", out.empty() ? "" : ",\n", print_quoted(e.key) + ":", width,
-                       print(e.value));
+    out += fmt::format("{}    {:{}} {}", out.empty() ? "" : ",\n", ir::print_quoted(e.key) + ":",
+                       width, print(e.value));
   return out.empty() ? "{}" : "{\n" + out + "\n  }";
 }
 
@@ -55,7 +55,7 @@ std::string print_collectives(const Raw& list) {
   for (const Raw& collective : list.list) {
     std::string keys;
     for (const Raw::Entry& e : collective.map) {
-      keys += (keys.empty() ? "" : ", ") + print_quoted(e.key) + ": ";
+      keys += (keys.empty() ? "" : ", ") + ir::print_quoted(e.key) + ": ";
       if (e.key != "ops") {
         keys += print(e.value);
         continue;
@@ -72,12 +72,12 @@ std::string print_collectives(const Raw& list) {
 }  // namespace
 
 std::string print_json(const ir::Graph& graph) {
-  const Raw root = to_raw(graph);
+  const Raw root = ir::to_raw(graph);
   std::string out;
   for (const Raw::Entry& e : root.map) {
     const bool entries = e.key == "tensors" || e.key == "dims";
     const bool items = e.key == "ops" || e.key == "phases" || e.key == "overlap_regions";
-    out += fmt::format("{}  {}: {}", out.empty() ? "" : ",\n", print_quoted(e.key),
+    out += fmt::format("{}  {}: {}", out.empty() ? "" : ",\n", ir::print_quoted(e.key),
                        entries                  ? print_entries(e.value)
                        : items                  ? print_items(e.value)
                        : e.key == "collectives" ? print_collectives(e.value)

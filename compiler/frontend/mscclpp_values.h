@@ -11,10 +11,12 @@
 #include <utility>
 
 #include "compiler/frontend/chunk_statements.h"
-#include "compiler/frontend/raw.h"
 #include "ir/diagnostics.h"
+#include "ir/raw.h"
 
 namespace maco::frontend::mscclpp {
+
+using ir::Raw;
 
 /// After so many errors the rest of a plan isn't read.
 inline constexpr int kMaxErrors = 1000;

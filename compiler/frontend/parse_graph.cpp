@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "compiler/frontend/frontend.h"
+#include "ir/graph_text.h"
 
 namespace maco::frontend {
 
@@ -25,6 +26,8 @@ std::optional<ir::Graph> parse_graph(int32_t file, ir::Diagnostics& diagnostics,
   return is_json(file, diagnostics) ? parse_json(file, diagnostics, collectives)
                                     : parse_dsl(file, diagnostics, collectives);
 }
+
+std::string print_dsl(const ir::Graph& graph) { return ir::print(graph); }
 
 std::optional<Raw> parse_collectives(int32_t file, ir::Diagnostics& diagnostics) {
   if (!is_json(file, diagnostics)) return parse_dsl_collectives(file, diagnostics);

@@ -16,7 +16,7 @@
 #include "compiler/cost/machine.h"
 #include "compiler/functions/function.h"
 #include "compiler/passes/dependencies.h"
-#include "compiler/passes/unit_text.h"
+#include "ir/graph_text.h"
 #include "ir/program_text.h"
 
 namespace maco::passes {
@@ -150,7 +150,7 @@ ir::Program without_order(ir::Program p, const ir::Program& made) {
   p.stage = ir::Stage::Tiled;
   if (same_uses(p, made)) p.uses = made.uses;
   p.arena_bytes = p.symmetric_bytes = 0;
-  p.graph.clear();
+  p.graph = {};
   p.events.clear();
   for (ir::Buffer& b : p.buffers) {
     b.offset.reset();
@@ -188,27 +188,29 @@ void report(const ir::Program& given, const ir::Program& made, ir::Diagnostics& 
   diagnostics.note({}, fmt::format("instead of {}", line(b, at)));
 }
 
+/// Whether two graphs have the same text. Equal graphs may declare their tensors in other orders.
+bool same_text(const ir::SharedGraph& a, const ir::SharedGraph& b) {
+  return a.same(b) || (a && b && ir::print(*a) == ir::print(*b));
+}
+
 /// Cuts the ops of the graph that a Program carries into tasks.
 bool tile_again(const ir::Program& program, ir::Program& made, PassContext& context) {
   ir::Diagnostics& d = context.diagnostics;
-  const auto graph = parse_graph_unit(
-      d.add_file(fmt::format("the graph of '{}'", program.name), program.graph), d);
-  if (!graph) return false;
   PassContext own(d, context.machine);
   own.available_sms = std::clamp<int64_t>(program.limits.sms, 1, context.machine.sms);
-  if (const Form form = form_of(*graph, own); form != Form::Cut) {
+  if (const Form form = form_of(*program.graph, own); form != Form::Cut) {
     d.error({}, fmt::format("lowering: a Program carries {}, but '{}' has {}", name(Form::Cut),
                             program.name, name(form)));
     return false;
   }
-  return tile(*graph, made, own);
+  return tile(*program.graph, made, own);
 }
 
 }  // namespace
 
 bool check_lowering(const ir::Program& program, PassContext& context, const ir::Program* tiled) {
   ir::Diagnostics& d = context.diagnostics;
-  if (program.graph.empty()) {
+  if (!program.graph) {
     const auto real = std::find_if(
         program.calls.begin(), program.calls.end(),
         [](const ir::Call& call) { return functions::find_function(call.function) != nullptr; });
@@ -219,7 +221,7 @@ bool check_lowering(const ir::Program& program, PassContext& context, const ir::
     return false;
   }
   ir::Program again;
-  if (!tiled || tiled->graph != program.graph) {
+  if (!tiled || !same_text(tiled->graph, program.graph)) {
     if (!tile_again(program, again, context)) return false;
     tiled = &again;
   }

@@ -14,7 +14,7 @@
 
 #include "compiler/ops/op.h"
 #include "compiler/ops/tile.h"
-#include "compiler/passes/options.h"
+#include "compiler/passes/passes.h"
 #include "ir/diagnostics.h"
 #include "ir/graph.h"
 #include "ir/program.h"

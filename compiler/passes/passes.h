@@ -1,4 +1,5 @@
-// The passes: each takes an IR and returns an IR. Passes communicate only through the IR.
+// The passes: each takes an IR and returns an IR. Passes communicate only through the IR. The list
+// of them is in compiler/pipeline, which runs them.
 #pragma once
 
 #include <functional>
@@ -26,6 +27,9 @@ struct PassContext {
   bool load_ahead = true;                         // --no-load-ahead
   std::set<std::string, std::less<>> left_out{};  // rules of the pass `fuse` (fuse/rules.h)
   int64_t available_sms = 0;  // of the machine's SMs, for one rank (fewer with --ranks-per-gpu)
+  int64_t variant = 0;        // as PipelineOptions has it
+  // For sources of ops `cuda` (frontend/cuda_kernels.h).
+  std::vector<std::string> include_folders{}, defines{};
   std::string* algorithm_witness = nullptr;  // as PipelineOptions has it
   // "waits inserted", "waits pruned", ...: for --report and dumps
   std::map<std::string, int64_t> statistics;
@@ -59,32 +63,10 @@ std::string_view name(Form form);
 /// keeps that promise is the verifier's to check.
 Form form_of(const Unit& unit, const PassContext& context);
 
-struct Pass {
-  std::string name;
-  std::string summary;
-  Form takes_from, takes_to;  // the pass takes these forms and all between them
-  Form gives;                 // at least
-  /// Returns false if an error was reported. Exactly one of the three is set.
-  bool (*on_graph)(ir::Graph&, PassContext&) = nullptr;
-  bool (*lower)(const ir::Graph&, ir::Program&, PassContext&) = nullptr;
-  bool (*on_program)(ir::Program&, PassContext&) = nullptr;
-};
-
-/// All passes, in the order of the pipeline.
-const std::vector<Pass>& registry();
-const Pass* find_pass(std::string_view name);
-
-/// Whether `unit` has a form between these two and, if it is a Program, the structure that its
-/// stage promises: ids and bounds hold, so that passes needn't check them again. Reports if not.
-/// `who` takes it: "pass 'tile'". `structured`: a pass made the Program, whose structure the proofs
-/// look at in the end, and not this.
-bool check_form(std::string_view who, Form from, Form to, const Unit& unit, PassContext& context,
-                bool structured = false);
-
-/// Applies `pass` to `unit`; refuses what the pass doesn't take (check_form).
-bool apply(const Pass& pass, Unit& unit, PassContext& context, bool structured = false);
-
-// The passes, one file each, and predicates for what some of them leave behind (form_of).
+// The passes, one file each, and predicates for what some of them leave behind (form_of). A pass
+// returns false if it reported an error.
+bool take_variant(ir::Graph& graph, PassContext& context);
+bool take_variant(ir::Graph& graph, int64_t variant, ir::Diagnostics& diagnostics);
 bool check_support(ir::Graph& graph, PassContext& context);
 bool is_supported(const ir::Graph& graph);
 bool canonicalize(ir::Graph& graph, PassContext& context);

@@ -10,7 +10,6 @@
 #include <memory>
 #include <span>
 
-#include "compiler/frontend/frontend.h"
 #include "compiler/functions/exchange.h"
 #include "compiler/functions/function.h"
 #include "compiler/functions/matmul.h"
@@ -288,7 +287,7 @@ bool tile(const ir::Graph& graph, ir::Program& program, PassContext& context) {
   program.limits.symmetric_bytes = graph.comm_buffer_bytes;
   if (const auto key = graph.key_loc.find("comm_buffer_bytes"); key != graph.key_loc.end())
     program.limits.symmetric_loc = key->second;
-  program.graph = frontend::print_dsl(graph);
+  program.graph = graph;
   context.statistics["tasks"] = static_cast<int64_t>(program.tasks.size());
   return context.diagnostics.errors() == before;
 }

@@ -9,7 +9,6 @@
 #include <string_view>
 
 #include "compiler/frontend/frontend.h"
-#include "compiler/frontend/raw.h"
 #include "compiler/graph/check.h"
 #include "compiler/graph/check_parts.h"
 #include "compiler/graph/complete.h"

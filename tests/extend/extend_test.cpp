@@ -4,6 +4,7 @@
 
 #include "compiler/api/compile.h"
 #include "compiler/codegen/codegen.h"
+#include "compiler/frontend/dumps.h"
 #include "compiler/functions/function.h"
 #include "compiler/ops/matmul_stage.h"
 #include "compiler/verify/verify.h"
@@ -154,7 +155,7 @@ TEST_CASE("a stage from outside is fused, printed, parsed and right with each wa
               text, Contains(pair ? " = matmul with pair, scale op=" : " = matmul with scale op="));
           CHECK_THAT(text, !Contains(" = scale_rows "));
           ir::Diagnostics d;
-          const auto again = ir::parse_program(d.add_file("g.program", text), d);
+          const auto again = frontend::parse_program(d.add_file("g.program", text), d);
           REQUIRE(again);
           CHECK(*again == made.program);
         }
@@ -226,7 +227,7 @@ TEST_CASE("its source stands in the kernel, and the Program's text carries it") 
   CHECK_THAT(c.kernel, Contains("MACO_OP void softcap(") && Contains("MACO_OP void ring_step("));
   ir::Diagnostics d;
   const std::string text = ir::print(c.program);
-  const auto again = ir::parse_program(d.add_file("g.program", text), d);
+  const auto again = frontend::parse_program(d.add_file("g.program", text), d);
   REQUIRE(again);
   CHECK(*again == c.program);
   CHECK(api::emit_kernel(c.graph, *again, cpu(), d) == c.kernel);

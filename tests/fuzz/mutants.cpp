@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "compiler/frontend/frontend.h"
-#include "compiler/passes/manager.h"
-#include "compiler/passes/options.h"
-#include "compiler/passes/pipeline.h"
+#include "compiler/pipeline/manager.h"
+#include "compiler/pipeline/options.h"
+#include "compiler/pipeline/pipeline.h"
 #include "ir/program_text.h"
 #include "tests/examples.h"
 #include "tests/fuzz/random_graph.h"

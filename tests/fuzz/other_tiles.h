@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "compiler/passes/options.h"
+#include "compiler/pipeline/options.h"
 
 namespace maco::fuzz {
 

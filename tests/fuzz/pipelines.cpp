@@ -4,7 +4,7 @@
 
 #include "compiler/frontend/frontend.h"
 #include "compiler/passes/microbatches.h"
-#include "compiler/passes/pipeline.h"
+#include "compiler/pipeline/pipeline.h"
 #include "ir/check.h"
 #include "tests/fuzz/random_values.h"
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "compiler/passes/options.h"
+#include "compiler/pipeline/options.h"
 #include "ir/graph.h"
 #include "ir/program.h"
 #include "runtime/cpu/compile.h"

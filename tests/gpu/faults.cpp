@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "compiler/api/compile.h"
+#include "compiler/frontend/dumps.h"
 #include "ir/program_text.h"
 #include "tests/gpu/device_test.h"
 
@@ -194,7 +195,7 @@ std::string run_fault(const Device& device, const Fault& fault, const Placement&
   ir::Diagnostics d;
   std::string text = ir::print(good.program), event;
   if (is_signal(fault.kind)) event = drop_signal(text, fault.event);
-  const auto program = ir::parse_program(d.add_file("edited", text), d);
+  const auto program = frontend::parse_program(d.add_file("edited", text), d);
   if (!program) return d.render();
   passes::PipelineOptions pipeline;
   pipeline.target = good.program.target;

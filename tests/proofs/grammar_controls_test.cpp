@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <iostream>
 
+#include "compiler/frontend/dumps.h"
 #include "ir/program_text.h"
 #include "tests/catch.h"
 #include "tests/proofs/grammar_judge.h"
@@ -22,7 +23,7 @@ Runnable damaged(const std::vector<GraphSubject>& subjects, const std::string& f
     std::string text = s.program;
     text.replace(at, from.size(), to);
     ir::Diagnostics diagnostics;
-    auto program = ir::parse_program(diagnostics.add_file("damaged", text), diagnostics);
+    auto program = frontend::parse_program(diagnostics.add_file("damaged", text), diagnostics);
     INFO(diagnostics.render());
     REQUIRE(program);
     Runnable r{&s, std::move(*program), {}, 1};
@@ -75,7 +76,7 @@ TEST_CASE("the Programs that are changed are right as they are") {
   std::vector<Runnable> list;
   for (const GraphSubject& s : subjects) {
     ir::Diagnostics diagnostics;
-    auto program = ir::parse_program(diagnostics.add_file(s.name, s.program), diagnostics);
+    auto program = frontend::parse_program(diagnostics.add_file(s.name, s.program), diagnostics);
     REQUIRE(program);
     REQUIRE(judge(s, s.program).word == "same Program");
     list.push_back({&s, std::move(*program), {}, 1});

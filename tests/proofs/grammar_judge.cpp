@@ -1,11 +1,12 @@
 #include "tests/proofs/grammar_judge.h"
+#include "compiler/frontend/dumps.h"
 
 #include <fmt/format.h>
 
 #include <sstream>
 
 #include "compiler/api/match.h"
-#include "compiler/passes/manager.h"
+#include "compiler/pipeline/manager.h"
 #include "compiler/verify/verify.h"
 #include "ir/manifest.h"
 #include "ir/program_text.h"
@@ -61,7 +62,7 @@ Verdict judge(const GraphSubject& subject, const std::string& text) {
   const auto refused = [&](std::string word) {
     return Verdict{std::move(word), first_error(diagnostics), std::nullopt, {}};
   };
-  auto program = ir::parse_program(diagnostics.add_file("mutant", text), diagnostics);
+  auto program = frontend::parse_program(diagnostics.add_file("mutant", text), diagnostics);
   if (!program) return refused("parse");
   if (ir::print(*program) == subject.program) return {"same Program", "", std::nullopt, {}};
   passes::PassManager passes(passes::make_context(*program, subject.options, diagnostics),

@@ -40,8 +40,7 @@ api::Compiled compiled(bool load_ahead = true) {
 
 std::string kernel_of(const api::Compiled& c, const Program& p) {
   ir::Diagnostics diagnostics;
-  const std::string kernel =
-      codegen::emit(c.graph, frontend::print_dsl(c.graph), p, {}, diagnostics);
+  const std::string kernel = codegen::emit(c.graph, p, {}, diagnostics);
   INFO(diagnostics.render());
   REQUIRE_FALSE(kernel.empty());
   return kernel;

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "compiler/frontend/frontend.h"
-#include "compiler/passes/pipeline.h"
+#include "compiler/pipeline/pipeline.h"
 #include "tests/catch.h"
 #include "tests/paths.h"
 

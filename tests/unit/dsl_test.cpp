@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "compiler/frontend/frontend.h"
-#include "compiler/frontend/to_raw.h"
 #include "tests/catch.h"
 #include "tests/unit/random_graph.h"
 
@@ -20,7 +19,7 @@ std::string show(const Raw& raw) {
     case Raw::Kind::Null: return "null";
     case Raw::Kind::Bool: return raw.boolean ? "true" : "false";
     case Raw::Kind::Int: return std::to_string(raw.integer);
-    case Raw::Kind::Float: return frontend::print_float(raw.number);
+    case Raw::Kind::Float: return ir::print_float(raw.number);
     case Raw::Kind::String: return "'" + raw.text + "'";
     case Raw::Kind::List:
       for (const Raw& item : raw.list) items.push_back(show(item));
@@ -335,7 +334,7 @@ TEST_CASE("what is left of a broken text is built as far as it goes", "[dsl]") {
 TEST_CASE("random graphs print to texts that read back, in both spellings", "[dsl]") {
   for (uint64_t seed = 0; seed < 1500; ++seed) {
     const ir::Graph g = test::RandomGraph(seed).make();
-    Raw tree = frontend::to_raw(g);
+    Raw tree = ir::to_raw(g);
     const std::string expected = show(tree);
     Raw dsl = parse(frontend::print_dsl(g));
     if (dsl.find("world") == nullptr) {

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "compiler/frontend/frontend.h"
-#include "compiler/passes/pipeline.h"
+#include "compiler/pipeline/pipeline.h"
 #include "tests/paths.h"
 #include "tests/unit/sum_program.h"
 

@@ -1,4 +1,5 @@
 // Device functions as the compiler knows them, and the check of calls against them.
+#include "compiler/frontend/dumps.h"
 #include "compiler/functions/function.h"
 
 #include <fmt/format.h>
@@ -121,7 +122,7 @@ TEST_CASE("a wrong call of an edited Program is reported at its line") {
   REQUIRE(at != std::string::npos);
   text.replace(at, 11, "kind=men }");
   ir::Diagnostics d;
-  const auto edited = ir::parse_program(d.add_file("p.txt", text), d);
+  const auto edited = frontend::parse_program(d.add_file("p.txt", text), d);
   REQUIRE(edited);
   CHECK_FALSE(codegen::check_calls(*edited, d));
   CHECK_THAT(

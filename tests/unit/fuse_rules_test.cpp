@@ -7,7 +7,7 @@
 #include "compiler/frontend/frontend.h"
 #include "compiler/passes/fuse/groups.h"
 #include "compiler/passes/fuse/rules.h"
-#include "compiler/passes/pipeline.h"
+#include "compiler/pipeline/pipeline.h"
 #include "tests/catch.h"
 
 namespace maco::test {

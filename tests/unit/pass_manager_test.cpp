@@ -1,13 +1,13 @@
 // The pass manager: what it runs, shows and proves, whoever uses it.
-#include "compiler/passes/manager.h"
+#include "compiler/pipeline/manager.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "compiler/frontend/frontend.h"
-#include "compiler/passes/pipeline.h"
-#include "compiler/passes/unit_text.h"
+#include "compiler/pipeline/pipeline.h"
+#include "compiler/pipeline/unit_text.h"
 #include "tests/catch.h"
 
 namespace maco::test {
@@ -124,16 +124,16 @@ TEST_CASE("dumps: all, named ones, and what changed") {
   options.print_after = {"tile", "fuse"};
   REQUIRE(passes::run_pipeline(parsed(), options, d).ok);
   CHECK(dumped.size() == passes::registry().size());
-  CHECK(dumped.front() == "00-check-support.maco");
+  CHECK(dumped.front() == "00-read-kernels.maco");
   CHECK(dumped.back() == verified);
-  CHECK(named == Names{"04-fuse.maco", file_of("tile", "program")});
+  CHECK(named == Names{file_of("fuse", "maco"), file_of("tile", "program")});
 
   PipelineOptions changes = cpu();
   changes.print_changed = true;
   changes.print = shown(changed);
   REQUIRE(passes::run_pipeline(parsed(), changes, d).ok);
-  CHECK(std::count(changed.begin(), changed.end(), "04-fuse.maco") == 1);
-  CHECK(std::count(changed.begin(), changed.end(), "00-check-support.maco") == 0);
+  CHECK(std::count(changed.begin(), changed.end(), file_of("fuse", "maco")) == 1);
+  CHECK(std::count(changed.begin(), changed.end(), "00-read-kernels.maco") == 0);
   CHECK(std::count(changed.begin(), changed.end(), verified) == 0);
 }
 

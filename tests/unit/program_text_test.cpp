@@ -1,9 +1,15 @@
 // print and parse of ir::Program.
 #include "ir/program_text.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <limits>
 #include <random>
 
+#include "compiler/frontend/dumps.h"
+#include "compiler/frontend/frontend.h"
+#include "ir/graph_text.h"
 #include "tests/catch.h"
 
 namespace maco::ir {
@@ -33,8 +39,19 @@ struct Parsed {
 Parsed parse(const std::string& text) {
   Parsed result;
   const int32_t file = result.diagnostics.add_file("p.txt", text);
-  result.program = parse_program(file, result.diagnostics);
+  result.program = frontend::parse_program(file, result.diagnostics);
   return result;
+}
+
+/// A graph of `rows` rows and one.
+Graph small_graph(int64_t rows) {
+  Diagnostics d;
+  const std::string text =
+      fmt::format("graph g {{\n  input x : f32[{}, 8]\n  output y : f32[{}, 8] = relu(x)\n}}\n",
+                  rows + 1, rows + 1);
+  auto graph = frontend::parse_dsl(d.add_file("g", text), d);
+  REQUIRE(graph);
+  return std::move(*graph);
 }
 
 TEST_CASE("a Program's text is canonical") {
@@ -206,7 +223,7 @@ class Random {
       p.variables.push_back({text(), {integer(), integer()}, coin()});
       if (coin()) p.variables.back().typical = integer();
     }
-    if (coin()) p.graph = "graph " + p.name + " {\n  anything // at all\n}\n";
+    if (coin()) p.graph = small_graph(below(5));
     for (int64_t n = 1 + below(3); n > 0; --n)
       p.values.push_back({exprs[below(4)], {integer(), integer()}});
     for (int64_t n = 1 + below(4); n > 0; --n) {
@@ -377,6 +394,40 @@ TEST_CASE("a damaged text is refused or read, never a crash") {
     }
   }
   CHECK(refused > 2000);
+}
+
+TEST_CASE("a Program holds the graph behind it") {
+  const std::string graph = print(small_graph(3));
+  const Parsed parsed = parse(kExample + graph);
+  INFO(parsed.diagnostics.render());
+  REQUIRE(parsed.program);
+  REQUIRE(parsed.program->graph);
+  CHECK(*parsed.program->graph == small_graph(3));
+  CHECK(print(*parsed.program) == kExample + graph);
+
+  // A copy has the same one; it compares by what the graph says.
+  Program copy = *parsed.program;
+  CHECK(copy.graph.same(parsed.program->graph));
+  copy.graph = small_graph(3);
+  CHECK(copy == *parsed.program);
+  copy.graph = small_graph(4);
+  CHECK_FALSE(copy == *parsed.program);
+  copy.graph = {};
+  CHECK_FALSE(copy == *parsed.program);
+  CHECK(print(copy) == kExample);
+
+  // Who brings no parser gets the Program alone.
+  Diagnostics d;
+  const auto alone = parse_program(d.add_file("p.txt", kExample + graph), d);
+  REQUIRE(alone);
+  CHECK_FALSE(alone->graph);
+}
+
+TEST_CASE("what is wrong with the graph is told where it stands in the Program's text") {
+  const Parsed parsed = parse(std::string(kExample) + "graph g {\n  output y = rleu(x)\n}\n");
+  CHECK_FALSE(parsed.program);
+  const auto line = 2 + std::count(kExample, kExample + std::string_view(kExample).size(), '\n');
+  CHECK_THAT(parsed.diagnostics.render(), test::Contains(fmt::format("p.txt:{}:14: error", line)));
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 #include "compiler/ops/collectives/algorithms.h"
 #include "compiler/ops/op.h"
 #include "compiler/ops/tile.h"
-#include "compiler/passes/pipeline.h"
+#include "compiler/pipeline/pipeline.h"
 #include "runtime/reference/op.h"
 #include "tests/catch.h"
 
@@ -71,8 +71,7 @@ TEST_CASE("an op from outside is compiled as those of MACO are") {
   const auto result = passes::run_pipeline(*graph, options, d);
   INFO(d.render());
   REQUIRE(result.ok);
-  const std::string kernel =
-      codegen::emit(*graph, frontend::print_dsl(*graph), std::get<ir::Program>(result.unit), {}, d);
+  const std::string kernel = codegen::emit(*graph, std::get<ir::Program>(result.unit), {}, d);
   CHECK_THAT(kernel, Contains(kSource));
   CHECK_THAT(kernel, Contains("ops::test_negate<test_negate_b_1_config>(ctx, args, tile);"));
   CHECK(kernel.find(kSource) < kernel.find(codegen::kGeneratedMarker));

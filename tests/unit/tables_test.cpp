@@ -7,7 +7,7 @@
 #include "compiler/api/compile.h"
 #include "compiler/codegen/codegen.h"
 #include "compiler/frontend/frontend.h"
-#include "compiler/passes/pipeline.h"
+#include "compiler/pipeline/pipeline.h"
 #include "tests/catch.h"
 
 namespace maco::test {

@@ -10,7 +10,7 @@
 #include "compiler/api/compile.h"
 #include "compiler/codegen/codegen.h"
 #include "compiler/frontend/frontend.h"
-#include "compiler/passes/pipeline.h"
+#include "compiler/pipeline/pipeline.h"
 #include "compiler/verify/verify.h"
 #include "ir/program_text.h"
 #include "tests/catch.h"

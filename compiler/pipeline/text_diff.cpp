@@ -1,4 +1,4 @@
-#include "compiler/passes/text_diff.h"
+#include "compiler/pipeline/text_diff.h"
 
 #include <fmt/format.h>
 

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "compiler/passes/options.h"
-#include "compiler/passes/passes.h"
+#include "compiler/pipeline/options.h"
+#include "compiler/pipeline/registry.h"
 
 namespace maco::passes {
 
@@ -39,10 +39,7 @@ class PassManager {
   /// Runs the pass of this name on a form that it takes, and proves the result if verify_each is
   /// set. The overload for graphs doesn't run the pass that lowers.
   ir::Graph run(std::string_view pass, ir::Graph graph);
-  ir::Program run(std::string_view pass, ir::Program program);
   Unit run(std::string_view pass, Unit unit);
-  /// Runs a pass that makes a Program of a graph. Returns an empty Program if stopped.
-  ir::Program lower(std::string_view pass, ir::Graph graph);
   /// Proves a Program, as the pass `verify` does; with verify_each only if it has changed since the
   /// last proof. `shared`: no pass that makes symmetric memory smaller is to come.
   bool prove(const ir::Program& program, bool shared = true);
@@ -68,6 +65,7 @@ class PassManager {
   std::optional<ir::Program> tiled_;  // the result of the last pass that lowers
   std::optional<ir::Program> proved_;
   bool failed_ = false, ended_ = false;
+  bool structured_ = false;  // a pass has looked at the Program's structure
 };
 
 }  // namespace maco::passes

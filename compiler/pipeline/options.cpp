@@ -1,4 +1,4 @@
-#include "compiler/passes/options.h"
+#include "compiler/pipeline/options.h"
 
 #include <fmt/format.h>
 
@@ -41,6 +41,9 @@ std::optional<PassContext> make_context(const PipelineOptions& options,
   const std::vector<std::string> rules = fuse_rule_names();
   const std::vector<std::string>& left_out = options.fuse ? options.no_fuse : rules;
   context->left_out.insert(left_out.begin(), left_out.end());
+  context->variant = options.variant;
+  context->include_folders = options.include_folders;
+  context->defines = options.defines;
   context->available_sms = options.sms > 0 ? options.sms : machine->sms;
   return context;
 }

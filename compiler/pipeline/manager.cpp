@@ -1,4 +1,4 @@
-#include "compiler/passes/manager.h"
+#include "compiler/pipeline/manager.h"
 
 #include <fmt/format.h>
 
@@ -7,8 +7,8 @@
 
 #include "compiler/functions/function.h"
 #include "compiler/passes/lowering.h"
-#include "compiler/passes/text_diff.h"
-#include "compiler/passes/unit_text.h"
+#include "compiler/pipeline/text_diff.h"
+#include "compiler/pipeline/unit_text.h"
 #include "compiler/verify/verify.h"
 #include "ir/check.h"
 
@@ -52,10 +52,9 @@ Unit PassManager::run(std::string_view name, Unit unit) {
   MACO_CHECK(pass, std::string(name));
   failed_ = !timed(log_, pass->name, [&] {
     const auto* program = std::get_if<ir::Program>(&unit);
-    // What comes first is the caller's; what comes later the pass before made.
-    const bool made = !log_.right_after.empty();
-    return program && name == "verify" ? prove(*program, true)
-                                       : apply(*pass, unit, *context_, made);
+    if (program && name == "verify") return prove(*program, true);
+    // The caller, or a tile rule from outside, may have made the first Program.
+    return apply(*pass, unit, *context_, std::exchange(structured_, program != nullptr));
   });
   log_.statistics = context_->statistics;
   log_.fusions = context_->fusions;
@@ -82,17 +81,6 @@ ir::Graph PassManager::run(std::string_view pass, ir::Graph graph) {
   Unit unit = run(pass, Unit(std::move(graph)));
   MACO_CHECK(std::holds_alternative<ir::Graph>(unit), std::string(pass) + " lowers");
   return std::get<ir::Graph>(std::move(unit));
-}
-
-ir::Program PassManager::run(std::string_view pass, ir::Program program) {
-  return std::get<ir::Program>(run(pass, Unit(std::move(program))));
-}
-
-ir::Program PassManager::lower(std::string_view pass, ir::Graph graph) {
-  Unit unit = run(pass, Unit(std::move(graph)));
-  auto* program = std::get_if<ir::Program>(&unit);
-  MACO_CHECK(program || stopped(), std::string(pass) + " does not lower");
-  return program ? std::move(*program) : ir::Program();
 }
 
 // Unknown functions are allowed: such a Program is one about order only.

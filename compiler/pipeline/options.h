@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "compiler/frontend/cuda_kernels.h"
 #include "compiler/passes/passes.h"
 
 namespace maco::verify {
@@ -15,10 +14,12 @@ struct Witness;
 
 namespace maco::passes {
 
+struct Pass;  // registry.h
+
 /// The result of a pass, as text.
 struct Dump {
   std::string pass;
-  std::string file;  // its name in the dump directory: "05-tile.program"
+  std::string file;  // its name in the dump directory: "09-tile.program"
   std::string text;
   /// What the pass changed, if only that was asked for (print_changed); else empty.
   std::string changes{};
@@ -61,9 +62,6 @@ struct PipelineOptions {
   /// Gets the text of a fault of a user's algorithm (ops/collectives/chunk_witness.h).
   std::string* algorithm_witness = nullptr;
 };
-
-/// How sources of ops `cuda` are read.
-frontend::CudaSettings cuda_settings(const PipelineOptions& options);
 
 /// What passes are told about the machine and by `options`. Returns nothing, after reporting, if
 /// there is no such machine or a rank is to use more SMs than it has.

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 
-#include "compiler/frontend/frontend.h"
-#include "compiler/frontend/to_raw.h"
 #include "ir/check.h"
+#include "ir/graph_text.h"
+#include "ir/to_raw.h"
 
-namespace maco::frontend {
+namespace maco::ir {
 
 namespace {
 
@@ -40,28 +40,28 @@ std::string print(const Raw& value) {
     }
     case Raw::Kind::Null: break;
   }
-  ir::internal_error(__FILE__, __LINE__, "a graph has no null values");
+  internal_error(__FILE__, __LINE__, "a graph has no null values");
 }
 
 /// "bf16[64, 1024]"
-std::string type_of(const ir::Tensor& tensor) {
+std::string type_of(const Tensor& tensor) {
   const Raw raw = to_raw(tensor);
   return raw.find("dtype")->text + print(*raw.find("shape"));
 }
 
-bool is_output(const ir::Tensor& tensor) { return tensor.kind == ir::TensorKind::Output; }
+bool is_output(const Tensor& tensor) { return tensor.kind == TensorKind::Output; }
 
 class Printer {
  public:
-  explicit Printer(const ir::Graph& graph)
+  explicit Printer(const Graph& graph)
       : graph_(graph),
         root_(to_raw(graph, Parts::NoTensorsNorOps)),
         written_(graph.tensors.size(), false) {
-    for (const ir::Op& op : graph.ops)
-      for (ir::TensorId out : op.out) written_[index(out)] = true;
+    for (const Op& op : graph.ops)
+      for (TensorId out : op.out) written_[index(out)] = true;
   }
 
-  std::string run() {
+  GraphText run() {
     const int64_t world = root_.find("world")->integer;
     if (const Raw* collectives = root_.find("collectives"))
       for (const Raw& c : collectives->list) collective(c);
@@ -70,14 +70,14 @@ class Printer {
     out_ += " {\n";
     declarations();
     settings();
-    for (const ir::Op& op : graph_.ops) print_op(op);
+    for (const Op& op : graph_.ops) print_op(op);
     if (const Raw* regions = root_.find("overlap_regions"))
       for (const Raw& r : regions->list)
         line(fmt::format("region {} = {}", r.find("name")->text, print(*r.find("ops"))));
     if (const Raw* pipeline = root_.find("pipeline"))
       line(fmt::format("pipeline {} microbatches {}", print(*pipeline->find("stages")),
                        print(*pipeline->find("microbatches"))));
-    return out_ + "}\n";
+    return {out_ + "}\n", std::move(lines_)};
   }
 
  private:
@@ -111,28 +111,26 @@ class Printer {
                          print(*dim.value.find("max")), typical(dim.value)));
       }
     size_t width = 0;
-    for (const ir::Tensor& tensor : graph_.tensors)
-      if (has_declaration(tensor) && tensor.kind != ir::TensorKind::Scalar && !is_output(tensor))
+    for (const Tensor& tensor : graph_.tensors)
+      if (has_declaration(tensor) && tensor.kind != TensorKind::Scalar && !is_output(tensor))
         width = std::max(width, tensor.name.size());
     for (size_t t = 0; t < graph_.tensors.size(); ++t) {
-      const ir::Tensor& tensor = graph_.tensors[t];
+      const Tensor& tensor = graph_.tensors[t];
       if (!has_declaration(tensor)) continue;
-      if (tensor.kind == ir::TensorKind::Scalar)
+      if (tensor.kind == TensorKind::Scalar)
         line(scalar(tensor));
       else if (!is_output(tensor) || !written_[t])
-        line(fmt::format("{:6} {:{}} : {}", ir::name(tensor.kind), tensor.name, width,
-                         type_of(tensor)));
+        line(
+            fmt::format("{:6} {:{}} : {}", name(tensor.kind), tensor.name, width, type_of(tensor)));
     }
   }
-  static bool has_declaration(const ir::Tensor& tensor) {
-    return tensor.kind != ir::TensorKind::Temp;
-  }
+  static bool has_declaration(const Tensor& tensor) { return tensor.kind != TensorKind::Temp; }
 
   static std::string typical(const Raw& declaration) {
     const Raw* value = declaration.find("typical");
     return value ? " typical " + print(*value) : "";
   }
-  static std::string scalar(const ir::Tensor& tensor) {
+  static std::string scalar(const Tensor& tensor) {
     const Raw raw = to_raw(tensor);
     return fmt::format("scalar {} in [{}){}", tensor.name, print_items(raw.find("range")->list),
                        typical(raw));
@@ -163,13 +161,13 @@ class Printer {
 
   /// "output y : bf16[64] = ", "l, r = ". If an op gives both outputs and other tensors, its
   /// outputs are declared before it.
-  std::string results(const ir::Op& op) {
+  std::string results(const Op& op) {
     if (op.out.empty()) return "";
-    const auto declared = [&](ir::TensorId out) { return is_output(graph_[out]); };
+    const auto declared = [&](TensorId out) { return is_output(graph_[out]); };
     const bool all = std::all_of(op.out.begin(), op.out.end(), declared);
     std::string text = all ? "output " : "";
     for (size_t i = 0; i < op.out.size(); ++i) {
-      const ir::Tensor& out = graph_[op.out[i]];
+      const Tensor& out = graph_[op.out[i]];
       if (i > 0) text += ", ";
       text += out.name;
       if (!is_output(out)) continue;
@@ -181,7 +179,16 @@ class Printer {
     return text + " = ";
   }
 
-  void print_op(const ir::Op& op) {
+  /// Says that the next line is the op's.
+  void note_line(const Op& op) {
+    const auto begin = out_.begin() + static_cast<std::ptrdiff_t>(counted_);
+    number_ += static_cast<size_t>(std::count(begin, out_.end(), '\n'));
+    counted_ = out_.size();
+    if (op.named) lines_.try_emplace(op.name, number_);
+    for (const TensorId out : op.out) lines_.try_emplace(graph_[out].name, number_);
+  }
+
+  void print_op(const Op& op) {
     std::string text = results(op) + op.kind + "(";
     std::string arguments, name;
     const Raw raw = to_raw(graph_, op);
@@ -193,17 +200,22 @@ class Printer {
       else
         arguments += (arguments.empty() ? "" : ", ") + e.key + " = " + print(e.value);
     }
+    note_line(op);
     line(text + arguments + ")" + name);
   }
 
-  const ir::Graph& graph_;
+  const Graph& graph_;
   const Raw root_;
   std::vector<bool> written_;  // by tensor: whether an op gives it
   std::string out_;
+  std::map<std::string, size_t, std::less<>> lines_;  // as GraphText has them
+  size_t number_ = 1, counted_ = 0;                   // of the line at byte `counted_` of out_
 };
 
 }  // namespace
 
-std::string print_dsl(const ir::Graph& graph) { return Printer(graph).run(); }
+std::string print(const Graph& graph) { return Printer(graph).run().text; }
 
-}  // namespace maco::frontend
+GraphText print_with_lines(const Graph& graph) { return Printer(graph).run(); }
+
+}  // namespace maco::ir

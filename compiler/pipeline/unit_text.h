@@ -14,8 +14,5 @@ std::string to_text(const Unit& unit);
 /// collectives that a graph's ops may name.
 std::optional<Unit> parse_unit(int32_t file, ir::Diagnostics& diagnostics,
                                const std::vector<std::string>& algorithms = {});
-/// The same for a graph only.
-std::optional<ir::Graph> parse_graph_unit(int32_t file, ir::Diagnostics& diagnostics,
-                                          const std::vector<std::string>& algorithms = {});
 
 }  // namespace maco::passes

@@ -1,4 +1,4 @@
-#include "compiler/frontend/to_raw.h"
+#include "ir/to_raw.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 
 #include "ir/check.h"
 
-namespace maco::frontend {
+namespace maco::ir {
 
 namespace {
 
@@ -45,7 +45,7 @@ Raw quoted(std::string_view text) {
   return raw;
 }
 
-Raw expression(const ir::Expr& e) {
+Raw expression(const Expr& e) {
   if (auto value = e.constant()) return integer(*value);
   return word(e.str());
 }
@@ -71,7 +71,7 @@ void add(Raw& raw, std::string key, Raw value) {
   raw.map.push_back({std::move(key), {}, std::move(value)});
 }
 
-Raw to_raw(const ir::Dim& dim) {
+Raw to_raw(const Dim& dim) {
   Raw raw = map();
   add(raw, "max", integer(dim.max));
   if (dim.min != 1) add(raw, "min", integer(dim.min));
@@ -79,42 +79,42 @@ Raw to_raw(const ir::Dim& dim) {
   return raw;
 }
 
-Raw to_raw(const ir::AttrTree& tree) {
+Raw to_raw(const AttrTree& tree) {
   struct Visitor {
-    Raw operator()(const ir::Expr& v) { return expression(v); }
+    Raw operator()(const Expr& v) { return expression(v); }
     Raw operator()(double v) { return number(v); }
     Raw operator()(const std::string& v) { return quoted(v); }
-    Raw operator()(const ir::AttrTree::List& v) {
-      return list(v, [](const ir::AttrTree& item) { return to_raw(item); });
+    Raw operator()(const AttrTree::List& v) {
+      return list(v, [](const AttrTree& item) { return to_raw(item); });
     }
-    Raw operator()(const ir::AttrTree::Map& v) {
+    Raw operator()(const AttrTree::Map& v) {
       Raw raw = map();
-      for (const ir::AttrTree::Entry& e : v) add(raw, e.key, to_raw(e.value));
+      for (const AttrTree::Entry& e : v) add(raw, e.key, to_raw(e.value));
       return raw;
     }
   };
   return std::visit(Visitor(), tree.value);
 }
 
-Raw to_raw(const ir::AttrValue& value) {
+Raw to_raw(const AttrValue& value) {
   struct Visitor {
     Raw operator()(bool v) { return boolean(v); }
-    Raw operator()(const ir::Expr& v) { return expression(v); }
+    Raw operator()(const Expr& v) { return expression(v); }
     Raw operator()(double v) { return number(v); }
     // Words have no quotes in the DSL; any other string (the body of a fused op) is quoted.
-    Raw operator()(const std::string& v) { return ir::is_identifier(v) ? word(v) : quoted(v); }
-    Raw operator()(const std::vector<ir::Expr>& v) { return list(v, expression); }
+    Raw operator()(const std::string& v) { return is_identifier(v) ? word(v) : quoted(v); }
+    Raw operator()(const std::vector<Expr>& v) { return list(v, expression); }
     Raw operator()(const std::map<std::string, double>& v) {
       Raw raw = map();
       for (const auto& [key, item] : v) add(raw, key, number(item));
       return raw;
     }
-    Raw operator()(const ir::AttrTree& v) { return to_raw(v); }
+    Raw operator()(const AttrTree& v) { return to_raw(v); }
   };
   return std::visit(Visitor(), value);
 }
 
-Raw to_raw(const ir::RoleRange& range) {
+Raw to_raw(const RoleRange& range) {
   Raw raw = map();
   add(raw, "sms", list(std::vector{range.begin, range.end}, integer));
   add(raw, "role", word(range.role));
@@ -122,10 +122,10 @@ Raw to_raw(const ir::RoleRange& range) {
   return raw;
 }
 
-Raw to_raw(const ir::Roles& roles) {
-  if (const auto* ranges = std::get_if<std::vector<ir::RoleRange>>(&roles))
-    return list(*ranges, [](const ir::RoleRange& range) { return to_raw(range); });
-  const auto* counts = std::get_if<ir::RoleCounts>(&roles);
+Raw to_raw(const Roles& roles) {
+  if (const auto* ranges = std::get_if<std::vector<RoleRange>>(&roles))
+    return list(*ranges, [](const RoleRange& range) { return to_raw(range); });
+  const auto* counts = std::get_if<RoleCounts>(&roles);
   if (counts == nullptr) return word("auto");
   Raw raw = map();
   if (counts->compute) add(raw, "compute", integer(*counts->compute));
@@ -134,11 +134,11 @@ Raw to_raw(const ir::Roles& roles) {
   return raw;
 }
 
-Raw to_raw(const ir::SmRoles& sm_roles) {
-  if (const auto* roles = std::get_if<ir::Roles>(&sm_roles.value)) return to_raw(*roles);
+Raw to_raw(const SmRoles& sm_roles) {
+  if (const auto* roles = std::get_if<Roles>(&sm_roles.value)) return to_raw(*roles);
   Raw raw = map();
   add(raw, "when",
-      list(std::get<std::vector<ir::RoleVariant>>(sm_roles.value), [](const ir::RoleVariant& v) {
+      list(std::get<std::vector<RoleVariant>>(sm_roles.value), [](const RoleVariant& v) {
         Raw variant = map();
         if (v.condition) add(variant, "if", expression(*v.condition));
         add(variant, v.condition ? "roles" : "else", to_raw(v.roles));
@@ -147,28 +147,28 @@ Raw to_raw(const ir::SmRoles& sm_roles) {
   return raw;
 }
 
-Raw to_raw(const ir::OverlapRegion& region) {
+Raw to_raw(const OverlapRegion& region) {
   Raw raw = map();
   add(raw, "name", word(region.name));
   add(raw, "ops", names(region.ops));
   return raw;
 }
 
-Raw to_raw(const ir::Phase& phase) {
+Raw to_raw(const Phase& phase) {
   Raw raw = map();
   add(raw, "name", word(phase.name));
   if (!phase.depends_on.empty()) add(raw, "depends_on", names(phase.depends_on));
   return raw;
 }
 
-Raw to_raw(const ir::ChunkOp& op) {
+Raw to_raw(const ChunkOp& op) {
   Raw raw = map();
-  const auto chunks = [](const ir::ChunkRange& r) { return word(print_chunks(r)); };
+  const auto chunks = [](const ChunkRange& r) { return word(print_chunks(r)); };
   add(raw, "op", word(op.kind));
   if (!op.from.empty()) add(raw, "in", list(op.from, chunks));
   if (op.to.size() == 1) add(raw, "out", chunks(op.to[0]));
   if (op.to.size() > 1) add(raw, "out", list(op.to, chunks));
-  const auto given = [&](const char* key, const std::optional<ir::Expr>& e) {
+  const auto given = [&](const char* key, const std::optional<Expr>& e) {
     if (e) add(raw, key, expression(*e));
   };
   given(op.kind == "signal" ? "to" : "from", op.peer);
@@ -183,20 +183,20 @@ Raw to_raw(const ir::ChunkOp& op) {
   return raw;
 }
 
-Raw to_raw(const ir::UserAlgorithm& algorithm) {
+Raw to_raw(const UserAlgorithm& algorithm) {
   Raw raw = map();
   add(raw, "name", word(algorithm.name));
   add(raw, "of", word(algorithm.of));
   if (algorithm.world) add(raw, "world", expression(*algorithm.world));
   add(raw, "chunks", expression(algorithm.chunks));
-  if (algorithm.scratch != ir::Expr(0)) add(raw, "scratch", expression(algorithm.scratch));
+  if (algorithm.scratch != Expr(0)) add(raw, "scratch", expression(algorithm.scratch));
   if (algorithm.in_place) add(raw, "in_place", boolean(true));
   if (!algorithm.semaphores.empty()) add(raw, "semaphores", list(algorithm.semaphores, expression));
-  add(raw, "ops", list(algorithm.ops, [](const ir::ChunkOp& op) { return to_raw(op); }));
+  add(raw, "ops", list(algorithm.ops, [](const ChunkOp& op) { return to_raw(op); }));
   return raw;
 }
 
-Raw to_raw(const ir::Pipeline& pipeline) {
+Raw to_raw(const Pipeline& pipeline) {
   Raw raw = map();
   add(raw, "stages", list(pipeline.stages, names));
   add(raw, "microbatches", integer(pipeline.microbatches));
@@ -205,7 +205,7 @@ Raw to_raw(const ir::Pipeline& pipeline) {
 
 }  // namespace
 
-std::string print_chunks(const ir::ChunkRange& r) {
+std::string print_chunks(const ChunkRange& r) {
   std::string text = r.buffer + "[" + r.begin.str();
   if (r.end) text += ":" + r.end->str();
   text += "]";
@@ -215,10 +215,10 @@ std::string print_chunks(const ir::ChunkRange& r) {
   return text;
 }
 
-Raw to_raw(const ir::Tensor& tensor) {
+Raw to_raw(const Tensor& tensor) {
   Raw raw = map();
   add(raw, "kind", word(name(tensor.kind)));
-  if (tensor.kind == ir::TensorKind::Scalar) {
+  if (tensor.kind == TensorKind::Scalar) {
     add(raw, "range", list(std::vector{tensor.range_lo, tensor.range_hi}, integer));
     if (tensor.typical) add(raw, "typical", integer(*tensor.typical));
     return raw;
@@ -228,8 +228,8 @@ Raw to_raw(const ir::Tensor& tensor) {
   return raw;
 }
 
-Raw to_raw(const ir::Graph& graph, const ir::Op& op) {
-  auto operand = [&](ir::TensorId id) { return word(graph[id].name); };
+Raw to_raw(const Graph& graph, const Op& op) {
+  auto operand = [&](TensorId id) { return word(graph[id].name); };
   Raw raw = map();
   add(raw, "op", word(op.kind));
   if (!op.in.empty()) add(raw, "in", list(op.in, operand));
@@ -242,41 +242,41 @@ Raw to_raw(const ir::Graph& graph, const ir::Op& op) {
   if (op.phase) add(raw, "phase", quoted(*op.phase));
   if (op.overlap) add(raw, "overlap", word(name(*op.overlap)));
   if (op.overlap_group) add(raw, "overlap_group", quoted(*op.overlap_group));
-  if (op.priority != ir::Priority::Normal) add(raw, "priority", word(name(op.priority)));
+  if (op.priority != Priority::Normal) add(raw, "priority", word(name(op.priority)));
   return raw;
 }
 
-Raw to_raw(const ir::Graph& graph, Parts parts) {
+Raw to_raw(const Graph& graph, Parts parts) {
   Raw root = map();
   add(root, "maco", integer(1));
   add(root, "name", word(graph.name));
   add(root, "world", integer(graph.world));
   if (!graph.dims.empty()) {
     Raw dims = map();
-    for (const ir::Dim& dim : graph.dims) add(dims, dim.name, to_raw(dim));
+    for (const Dim& dim : graph.dims) add(dims, dim.name, to_raw(dim));
     add(root, "dims", std::move(dims));
   }
   if (parts == Parts::All) {
     Raw tensors = map();
-    for (const ir::Tensor& tensor : graph.tensors)
-      if (tensor.kind != ir::TensorKind::Temp) add(tensors, tensor.name, to_raw(tensor));
+    for (const Tensor& tensor : graph.tensors)
+      if (tensor.kind != TensorKind::Temp) add(tensors, tensor.name, to_raw(tensor));
     add(root, "tensors", std::move(tensors));
-    add(root, "ops", list(graph.ops, [&](const ir::Op& op) { return to_raw(graph, op); }));
+    add(root, "ops", list(graph.ops, [&](const Op& op) { return to_raw(graph, op); }));
   }
 
-  if (graph.sm_roles != ir::SmRoles()) add(root, "sm_roles", to_raw(graph.sm_roles));
-  if (graph.schedule != ir::Schedule::Static) add(root, "schedule", word(name(graph.schedule)));
-  if (graph.overlap != ir::Overlap::Aggressive) add(root, "overlap", word(name(graph.overlap)));
+  if (graph.sm_roles != SmRoles()) add(root, "sm_roles", to_raw(graph.sm_roles));
+  if (graph.schedule != Schedule::Static) add(root, "schedule", word(name(graph.schedule)));
+  if (graph.overlap != Overlap::Aggressive) add(root, "overlap", word(name(graph.overlap)));
   if (!graph.overlap_regions.empty())
     add(root, "overlap_regions",
-        list(graph.overlap_regions, [](const ir::OverlapRegion& r) { return to_raw(r); }));
+        list(graph.overlap_regions, [](const OverlapRegion& r) { return to_raw(r); }));
   if (!graph.phases.empty())
-    add(root, "phases", list(graph.phases, [](const ir::Phase& p) { return to_raw(p); }));
+    add(root, "phases", list(graph.phases, [](const Phase& p) { return to_raw(p); }));
   if (graph.pipeline) add(root, "pipeline", to_raw(*graph.pipeline));
-  if (graph.backend != ir::Backend::P2P) add(root, "backend", word(name(graph.backend)));
+  if (graph.backend != Backend::P2P) add(root, "backend", word(name(graph.backend)));
   if (!graph.cuda_units.empty()) {
     Raw units = map();
-    for (const ir::CudaUnit& unit : graph.cuda_units) {
+    for (const CudaUnit& unit : graph.cuda_units) {
       Raw texts = map();
       add(texts, "original", quoted(unit.original));
       add(texts, "device", quoted(unit.device));
@@ -286,7 +286,7 @@ Raw to_raw(const ir::Graph& graph, Parts parts) {
   }
   if (!graph.algorithms.empty())
     add(root, "collectives",
-        list(graph.algorithms, [](const ir::UserAlgorithm& a) { return to_raw(a); }));
+        list(graph.algorithms, [](const UserAlgorithm& a) { return to_raw(a); }));
   if (graph.comm_buffer_bytes) add(root, "comm_buffer_bytes", integer(*graph.comm_buffer_bytes));
   return root;
 }
@@ -316,4 +316,4 @@ std::string print_quoted(const std::string& text) {
   return out + "\"";
 }
 
-}  // namespace maco::frontend
+}  // namespace maco::ir

@@ -1,6 +1,5 @@
-// The tree into which both frontends parse. It has the shape of the JSON document (graph-format).
-// The DSL is another spelling of the same keys, so that build.h validates and builds the graph once
-// for both.
+// The text of a graph as a tree, which has the shape of the JSON document (docs/language.md). The
+// DSL is another spelling of the same keys: both are parsed into this tree and printed from it.
 #pragma once
 
 #include <cstddef>
@@ -11,13 +10,14 @@
 
 #include "ir/diagnostics.h"
 
-namespace maco::frontend {
+namespace maco::ir {
 
+/// A value of the document.
 struct Raw {
   enum class Kind : uint8_t { Null, Bool, Int, Float, String, List, Map };
   struct Entry;
   Kind kind = Kind::Null;
-  ir::Loc loc;  // of the whole value; of the opening bracket for lists and maps
+  Loc loc;  // of the whole value; of the opening bracket for lists and maps
   bool boolean = false;
   int64_t integer = 0;
   double number = 0;  // Float
@@ -33,7 +33,7 @@ struct Raw {
 
 struct Raw::Entry {
   std::string key;
-  ir::Loc key_loc;
+  Loc key_loc;
   Raw value;
 };
 
@@ -46,4 +46,4 @@ inline const Raw* Raw::find(const std::string& key) const {
   return nullptr;
 }
 
-}  // namespace maco::frontend
+}  // namespace maco::ir
