@@ -23,7 +23,7 @@
 
 namespace maco::ops {
 
-using functions::MatmulMethod;
+using functions::matmul_method;
 using ir::Body;
 using ir::BodyArg;
 using ir::DType;
@@ -75,7 +75,7 @@ ir::Region rows_of(const Mat& m, const ir::Block& block, int64_t r0, int64_t r1,
 }
 
 std::string refuse_part_of_sums(const TileContext& c, const Cut& cut, std::string_view does) {
-  if (functions::only_tensor_cores(functions::matmul_method(cut.method)) &&
+  if (matmul_method(cut.method).only_tensor_cores() &&
       matmul_parts(c.in(0).cols, tiles_in(cut)) == 1)
     return "";
   return fmt::format("a product that {} takes method 'mma' or 'wgmma', and all of K in a tile",
@@ -85,7 +85,7 @@ std::string refuse_part_of_sums(const TileContext& c, const Cut& cut, std::strin
 bool is_halved(const TileContext& c, const Cut& cut) {
   const int64_t K = c.in(0).cols;
   return cut.tile.size() > 2 &&
-         may_halve(functions::matmul_method(cut.method), K, tiles_in(cut), c.machine()) &&
+         may_halve(matmul_method(cut.method), K, tiles_in(cut), c.machine()) &&
          c.may_mate("matmul");
 }
 
@@ -94,28 +94,39 @@ namespace {
 Cut choose(const TileContext& c) {
   const MatmulShape s = shape_of(c);
   const std::string given = cut_of(c.op()).method;
-  const MatmulMethod method = !given.empty() ? functions::matmul_method(given)
-                              : sends_few_rows_in_tiles(c.graph(), c.op(), c.machine())
-                                  ? MatmulMethod::Wgmma
-                                  : choose_matmul_method(s, c.machine());
+  const MatmulMethod& method = !given.empty() ? matmul_method(given)
+                               : sends_few_rows_in_tiles(c.graph(), c.op(), c.machine())
+                                   ? functions::method_of_sent_tiles()
+                                   : functions::choose_matmul_method(s, c.machine());
   const auto tiles = choose_matmul_tiles(s, method, c.machine(), compute_sms(c));
   // For a method that takes no tile here, any tile will do: refuse_cut then says why.
   const MatmulTiles t = tiles.value_or(MatmulTiles{});
-  Cut cut{std::string(name(method)), {t.BM, t.BN}};
+  Cut cut{method.name(), {t.BM, t.BN}};
   if (t.BK > 0) cut.tile.push_back(t.BK);
   return cut;
 }
+std::string refuse_method(const std::string& stage, const MatmulMethod& method) {
+  std::vector<std::string> others;
+  for (const MatmulMethod* other : functions::matmul_method_rows())
+    if (functions::takes_stage(other->code, stage))
+      others.push_back(fmt::format("'{}'", other->name()));
+  return fmt::format("a product with stage '{}' takes method {}, not '{}'", stage,
+                     fmt::join(others, " or "), method.name());
+}
 std::string refuse_cut(const TileContext& c, const Cut& cut) {
-  const MatmulMethod method = functions::matmul_method(cut.method);
+  const MatmulMethod& method = matmul_method(cut.method);
+  for (const StageUse& use : matmul_stages_of(c.op()))
+    if (!functions::takes_stage(method.code, use.stage->name))
+      return refuse_method(use.stage->name, method);
   for (const StageUse& use : matmul_stages_of(c.op()))
     if (use.stage->refuse_cut)
       if (std::string why = use.stage->refuse_cut(c, cut); !why.empty()) return why;
   if (const auto to = pushed_to(c.graph(), c.id())) {
     const ir::Op& collective = c.graph()[*to];
     const bool in_packets =
-        method == MatmulMethod::Dot && is_one_shot_sum(collective) && ir::is_float(c.out(0).dtype);
+        method.few && is_one_shot_sum(collective) && ir::is_float(c.out(0).dtype);
     const bool shares = matmul_parts(c.in(0).cols, tiles_in(cut)) > 1;
-    if (!in_packets && (!functions::on_tensor_cores(method) || functions::takes_dot(method) ||
+    if (!in_packets && (!method.only_tensor_cores() ||
                         !may_send(shape_of(c), method, tiles_in(cut), c.machine()) ||
                         (shares && !c.may_mate("matmul"))))
       return "a product that sends its tiles takes method 'mma' or 'wgmma', and all of K in a "
@@ -126,13 +137,12 @@ std::string refuse_cut(const TileContext& c, const Cut& cut) {
 
 std::string slow(const TileContext& c, const Cut& cut) {
   const MatmulShape s = shape_of(c);
-  const MatmulMethod method = functions::for_many_rows(functions::matmul_method(cut.method));
+  const MatmulMethod& method = matmul_method(cut.method);
   constexpr int64_t kMuch = 256 * 256 * 256;  // multiplications
-  if (method == MatmulMethod::Dot || s.max_rows * s.N * s.K < kMuch ||
-      !c.machine().has_mma(ir::DType::BF16))
+  if (method.few || s.max_rows * s.N * s.K < kMuch || !c.machine().has_mma(ir::DType::BF16))
     return "";
   const int64_t chunk = 16 / ir::size_of(s.a);
-  if (method == MatmulMethod::Mma && c.machine().has_wgmma()) {
+  if (method.tensor_cores && !method.boxes && c.machine().has_wgmma()) {
     const std::pair<const char*, int64_t> rows[] = {{"K", s.K}, {"N", s.N}};
     for (const auto& [axis, n] : rows)
       if (n % chunk != 0 && (axis[0] == 'K' || !s.transpose_b))
@@ -141,7 +151,7 @@ std::string slow(const TileContext& c, const Cut& cut) {
             "pad it to {3}",
             axis, n, chunk, (n + chunk - 1) / chunk * chunk);
   }
-  if (method != MatmulMethod::Block) return "";
+  if (!method.blocks) return "";
   const auto runs = [](const std::string& why) { return "runs without tensor cores: " + why; };
   const auto is_eight = [](ir::DType t) {
     return t == ir::DType::F8E4M3 || t == ir::DType::F8E5M2;
@@ -322,7 +332,7 @@ Tiling tiling_of(TileContext& c) {
 
   const bool transpose = c.flag("transpose_b", false);
   functions::MatmulLoads& loads = t.loads;
-  loads = {.method = functions::matmul_method(t.cut.method),
+  loads = {.method = &matmul_method(t.cut.method),
            .N = t.y.cols,
            .K = t.a.cols,
            .BM = t.tiles.BM,
@@ -422,7 +432,7 @@ std::string refuse_blocks(const TileContext& c, const Cut& cut) {
   constexpr double kLeast = 1.5;
   const MatmulTiles tiles = tiles_in(cut);
   const Mat a = c.in(0), y = c.out(0);
-  if (!functions::on_tensor_cores(functions::matmul_method(cut.method)))
+  if (!matmul_method(cut.method).tensor_cores)
     return fmt::format("the product takes method '{}'", cut.method);
   for (const StageUse& use : matmul_stages_of(c.op()))
     if (!use.stage->in_blocks)
@@ -605,6 +615,13 @@ void add_up(TileContext& c, const Sums& sums) {
   });
 }
 
+std::string register_matmul_method(MatmulMethod method) {
+  const std::string name = method.name();
+  if (std::string why = functions::add_matmul_method(std::move(method)); !why.empty()) return why;
+  add_method("matmul", name);
+  return "";
+}
+
 std::vector<OpDef> matmul_ops() {
   OpDef d;
   d.kind = "matmul";
@@ -633,8 +650,8 @@ std::vector<OpDef> matmul_ops() {
     return std::find(op.in.begin(), own, out) == own;
   };
   d.infer = infer_matmul;
-  for (size_t i = 0; i < functions::kMatmulMethods; ++i)
-    d.methods.emplace_back(name(static_cast<MatmulMethod>(i)));
+  for (const MatmulMethod* method : functions::matmul_method_rows())
+    d.methods.push_back(method->name());
   d.tile_axes = {"rows", "columns", "of K"};
   d.spare_axes = 1;
   d.choose = choose;

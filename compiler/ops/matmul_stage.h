@@ -9,13 +9,14 @@
 #include <string_view>
 #include <vector>
 
+#include "compiler/functions/matmul.h"
 #include "compiler/ops/op.h"
 #include "compiler/ops/tile.h"
 #include "ir/graph.h"
 
 namespace maco::ops {
 
-struct MatmulShape;
+using functions::MatmulShape;
 struct MatmulStage;
 
 /// A stage of an op, and the first of its inputs.

@@ -518,7 +518,7 @@ KNOW_NAMES = {
 }
 # Names that are words of something else, too: of those only comparisons count.
 OTHER_WORDS = {"chunks", "clear", "copy", "cuda", "max", "reduce", "send", "sum", "transpose"}
-DEVICE_FUNCTION = re.compile(r"\bMACO_(?:OP|FN) void (\w+)\(Context&(?: \w+)?, (?:const )?Args\b&?(?: \w+)?, u32\b")
+DEVICE_FUNCTION = re.compile(r"^MACO_(?:OP|FN) void (\w+)\(Context&(?: \w+)?, (?:const )?Args\b&?(?: \w+)?, u32\b", re.M)
 COMPARED = re.compile(r'(?:\b(?:op_)?kind\b|\bfunction\b(?:\([^()"]*\))?)\s*[!=]=\s*$|\bfind_(?:op|function)\(\s*$')
 
 
