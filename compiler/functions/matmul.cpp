@@ -65,7 +65,7 @@ std::optional<ir::Load::Box> matmul_few_box(const MatmulLoads& m) {
   if (!m.method->few || !m.transpose_b || m.K * m.b_bytes % 16 != 0) return std::nullopt;
   // The depth is whole steps of a warp, whose lanes take up to 16 bytes each. It is as large as the
   // page, the staged rows of a and a tensor map allow. The box has all columns of the slice.
-  const int64_t step = 32 * std::min<int64_t>(8, 16 / m.b_bytes), parts = m.paired ? 2 : 1;
+  const int64_t step = 32 * std::min<int64_t>(8, 16 / m.b_bytes), parts = m.sums;
   const bool on_cores = m.few_rows == kMostFewRows;
   constexpr int64_t kStageBytes = 16384;
   int64_t cols = m.BM <= (on_cores ? 16 : 2) ? 16 : 32;
@@ -105,7 +105,7 @@ int64_t matmul_line_columns(const MatmulLoads& m) {
       m.b_bytes != kBytes || m.K < 1 || m.page_bytes < 1)
     return 0;
   // Whole pages and whole columns (LinePages).
-  const int64_t parts = m.paired ? 2 : 1;
+  const int64_t parts = m.sums;
   int64_t cols = 0;
   if (m.K < kLineRun) {
     if (m.K % kStep != 0 || kLineRun % m.K != 0 || m.page_bytes % (m.K * kBytes) != 0) return 0;
@@ -132,8 +132,7 @@ bool matmul_better_in_line(const MatmulLoads& m, const cost::Machine& machine) {
   // Shared memory that other tasks may want as scratch memory, as users' kernels do, and the heads'
   // bytes.
   constexpr int64_t kOthers = 49152, kHeads = 6144;
-  const int64_t columns = matmul_line_columns(m), parts = m.paired ? 2 : 1,
-                column = m.K * m.b_bytes;
+  const int64_t columns = matmul_line_columns(m), parts = m.sums, column = m.K * m.b_bytes;
   if (!machine.has_boxes() || columns == 0 ||
       matmul_line_scratch(m.K, machine) > matmul_most_scratch(machine))
     return false;
@@ -213,7 +212,7 @@ std::optional<LoadRule> matmul_load_tiles(const MatmulLoads& m, size_t operand) 
                                          (depth + block - 1) / block, m.page_bytes);
   LoadRule rule{.pages = held, .whole_pages = true};
   // What a mate sends comes when neither operand is held.
-  if (m.halved && operand == 0)
+  if (m.mates && operand == 0)
     rule.pages = std::max(
         held, matmul_halves_pages(m.BM, m.BN, m.page_bytes, INT64_MAX) -
                   matmul_held_pages(m.BN, m.BM, (depth + block - 1) / block, m.page_bytes));
@@ -235,7 +234,7 @@ std::optional<LoadRule> matmul_load_tiles(const MatmulLoads& m, size_t operand) 
 cost::Work matmul_work(const MatmulTile& t, const cost::Machine& machine) {
   if (t.method->work) return t.method->work(t, machine);
   const auto high = static_cast<double>(std::min(t.BM, t.rows)),
-             wide = static_cast<double>(t.paired ? 2 * t.BN : t.BN), k = static_cast<double>(t.K);
+             wide = static_cast<double>(t.sums * t.BN), k = static_cast<double>(t.K);
   const bool cores = t.method->tensor_cores;
   const bool few = t.method->few || (t.rows <= t.few_rows && (t.method->takes_dot() || !cores));
   cost::Work work{.fixed_microseconds = 0.5};
@@ -316,11 +315,11 @@ std::optional<LoadRule> load_rule(const CallView& c, size_t operand) {
        .a_bytes = ir::size_of(c.dtype("X")),
        .b_bytes = ir::size_of(c.dtype("W")),
        .few_rows = c.integer("few_rows"),
-       .paired = c.has("pair"),
+       .sums = c.has("pair") ? 2 : 1,
        .lone = c.range("rows") == ir::Interval{1, 1} && c.range("plan_rows") == ir::Interval{1, 1},
        .boxes = c.flag("boxes"),
        .in_line = c.flag("in_line"),
-       .halved = c.has("halve"),
+       .mates = c.has("halve"),
        .blocks = c.flag("blocks")},
       operand);
 }
@@ -343,7 +342,7 @@ cost::Work work(const CallView& c, const ir::Task& task, const cost::Machine& ma
                .a_bytes = ir::size_of(c.dtype("X")),
                .b_bytes = ir::size_of(c.dtype("W")),
                .few_rows = c.integer("few_rows"),
-               .paired = c.has("pair")};
+               .sums = c.has("pair") ? 2 : 1};
   // The last column of tiles may be narrower. A tile whose rows a launch doesn't have returns at
   // once.
   if (!task.accesses.empty() && !c.has("halve")) {

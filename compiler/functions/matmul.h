@@ -94,12 +94,12 @@ struct MatmulLoads {
   // For few rows:
   int64_t a_bytes = 2, b_bytes = 2;  // of an element
   int64_t few_rows = 8;              // from matmul_few_rows
-  bool paired = false;
-  bool lone = false;     // the op has one row, whatever a launch's dims are
-  bool boxes = false;    // slices of b come in boxes (matmul_few_box)
-  bool in_line = false;  // or as they lie in memory (matmul_line_columns)
-  bool halved = false;   // mates have half of K each
-  bool blocks = false;   // both operands come in boxes, without tensor cores
+  int64_t sums = 1;                  // of each element of the result
+  bool lone = false;                 // the op has one row, whatever a launch's dims are
+  bool boxes = false;                // slices of b come in boxes (matmul_few_box)
+  bool in_line = false;              // or as they lie in memory (matmul_line_columns)
+  bool mates = false;                // they have half of K each
+  bool blocks = false;               // both operands come in boxes, without tensor cores
 };
 /// Whether both operands of a matmul of many rows without tensor cores may come in boxes, in blocks
 /// as for tensor cores (runtime/device/thread_tile.cuh). Otherwise the loader brings b alone
@@ -120,7 +120,7 @@ int64_t matmul_line_columns(const MatmulLoads& matmul);
 /// Whether the matmul can be in line and the ring has room for it; it is then faster than with
 /// boxes (docs/notebook/decoding.md, "Weights in line"). The order of additions follows from the
 /// answer. Where K is 2,048 or more, the order depends neither on tiles and roles nor on whether
-/// the matmul is paired.
+/// the matmul is a pair.
 bool matmul_better_in_line(const MatmulLoads& matmul, const cost::Machine& machine);
 /// Scratch memory of a matmul in line, in bytes. It is for sums only where each thread fetches its
 /// own part of the row into registers.
@@ -141,7 +141,7 @@ struct MatmulTile {
   int64_t BM = 1, BN = 1;
   int64_t a_bytes = 2, b_bytes = 2;  // of an element
   int64_t few_rows = 8;
-  bool paired = false;
+  int64_t sums = 1;  // of each element of the result
 };
 cost::Work matmul_work(const MatmulTile& tile, const cost::Machine& machine);
 /// Tiles of many rows read the same data, mostly from the GPU's cache. This share of what they read

@@ -40,7 +40,7 @@ double small_boxes(const MatmulShape& s, const MatmulMethod& method, MatmulTiles
                                               .a_bytes = ir::size_of(s.a),
                                               .b_bytes = ir::size_of(s.b),
                                               .few_rows = few_rows(s, machine),
-                                              .paired = s.sums > 1});
+                                              .sums = s.sums});
   if (!box || !machine.has_boxes()) return 1;
   constexpr double kOfEach = 1.0 / 3;
   const auto bytes = static_cast<double>(box->rows * box->cols * ir::size_of(s.b) * s.sums);
@@ -59,7 +59,7 @@ double estimate(const MatmulShape& s, const MatmulMethod& method, int64_t rows, 
                                             .a_bytes = ir::size_of(s.a),
                                             .b_bytes = ir::size_of(s.b),
                                             .few_rows = few_rows(s, m),
-                                            .paired = s.sums > 1},
+                                            .sums = s.sums},
                                            m);
   work.bytes *= small_boxes(s, method, t, m);
   return static_cast<double>(ceil_div(tiles, sms)) * cost::microseconds(work, m, sms);
@@ -138,7 +138,7 @@ const ir::Op* only_reader(const ir::Graph& graph, ir::TensorId t) {
   }
   return reader;
 }
-bool is_normed(const ir::Graph& graph, ir::TensorId x) {
+bool follows_norm(const ir::Graph& graph, ir::TensorId x) {
   return std::any_of(graph.ops.begin(), graph.ops.end(),
                      [&](const ir::Op& op) { return op.kind == "rmsnorm" && op.out[0] == x; });
 }
@@ -158,7 +158,7 @@ const MatmulMethod& method_of(const ir::Graph& graph, const ir::Op& op,
 bool sends_few_rows_in_tiles(const ir::Graph& graph, const ir::Op& op,
                              const cost::Machine& machine) {
   if (graph.world < 2 || !is_plain(op) || op.attrs.count("epilogue") ||
-      graph[op.out[0]].kind == ir::TensorKind::State || is_normed(graph, op.in[0]))
+      graph[op.out[0]].kind == ir::TensorKind::State || follows_norm(graph, op.in[0]))
     return false;
   const ir::Op* sum = only_reader(graph, op.out[0]);
   if (!sum || !is_sum_of_tiles(*sum) || sum->in[0] != op.out[0]) return false;
@@ -176,6 +176,11 @@ bool is_of_few_rows(const ir::Graph& graph, const ir::Op& op, const cost::Machin
 
 bool is_by_many_rows(const ir::Graph& graph, const ir::Op& op, const cost::Machine& machine) {
   return !method_of(graph, op, machine).takes_dot();
+}
+
+bool method_takes(const ir::Graph& graph, const ir::Op& op, const cost::Machine& machine,
+                  std::string_view stage) {
+  return functions::takes_stage(method_of(graph, op, machine).code, stage);
 }
 
 bool wants_all_rows(const ir::Graph& graph, const ir::Op& op, const cost::Machine& machine) {

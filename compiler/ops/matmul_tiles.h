@@ -38,6 +38,9 @@ bool is_by_many_rows(const ir::Graph& graph, const ir::Op& op, const cost::Machi
 /// Whether `op`, a matmul, would be faster if memory held all rows of its first operand, which has
 /// only as many as dims say.
 bool wants_all_rows(const ir::Graph& graph, const ir::Op& op, const cost::Machine& machine);
+/// Whether the op's method does what a stage of matmul needs (functions::Method::takes).
+bool method_takes(const ir::Graph& graph, const ir::Op& op, const cost::Machine& machine,
+                  std::string_view stage);
 /// Whether one task may have the same columns of `op` and of another such matmul with the same
 /// rows: of few rows, or on tensor cores if every launch has many rows.
 bool may_be_paired(const ir::Graph& graph, const ir::Op& op, const cost::Machine& machine);

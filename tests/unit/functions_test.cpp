@@ -252,11 +252,11 @@ TEST_CASE("weights in line are those of a lone row that eight warps share") {
   // What may be a pair, whose slices are narrower, comes as each of it would alone.
   m.N = 1004;
   m.BN = 8;
-  for (const bool paired : {false, true}) {
-    m.paired = paired;
+  for (const int64_t sums : {1, 2}) {
+    m.sums = sums;
     CHECK(functions::matmul_line_columns(m) == 0);
   }
-  m.paired = false;
+  m.sums = 1;
   m.N = 64;
   // Slices of six pages of eight columns; of two columns at least.
   m.K = 6144;
@@ -293,8 +293,8 @@ TEST_CASE("weights in line are those of a lone row that eight warps share") {
   CHECK(functions::matmul_line_columns(m) == 32);
   // Slices of short ones need room, and boxes: targets that copy 16 bytes at a time have neither.
   cost::Machine machine = *cost::find_machine("sm_90a");
-  for (const bool paired : {false, true}) {
-    m.paired = paired;
+  for (const int64_t sums : {1, 2}) {
+    m.sums = sums;
     m.K = 2048;
     CHECK(functions::matmul_line_columns(m) == 8);
     m.N = 4096;
