@@ -13,6 +13,7 @@
 #include "compiler/codegen/manifest.h"
 #include "compiler/ops/attrs.h"
 #include "compiler/ops/collectives/push.h"
+#include "compiler/ops/matmul_stage.h"
 #include "compiler/passes/fuse/rules.h"
 #include "compiler/passes/passes.h"
 #include "compiler/pipeline/manager.h"
@@ -67,9 +68,12 @@ bool same_ranges(std::vector<ir::ManifestRange> a, std::vector<ir::ManifestRange
 /// The graph without what passes choose and a user may choose differently.
 ir::Graph without_choices(ir::Graph graph) {
   graph.sm_roles = {};
+  std::vector<std::string> choices = {"method", "tile", "algorithm"};
+  for (const ops::MatmulStage& stage : ops::matmul_stages())
+    if (stage.tasks)
+      for (const ops::AttrSpec& attr : stage.attrs) choices.push_back(attr.name);
   for (ir::Op& op : graph.ops)
-    for (const char* chosen : {"method", "tile", "algorithm", "pushed", "gathered"})
-      op.attrs.erase(chosen);
+    for (const std::string& chosen : choices) op.attrs.erase(chosen);
   return graph;
 }
 
@@ -87,7 +91,7 @@ void finish_sums(ir::Graph& graph, const ir::Graph& carried, passes::PassContext
       const auto product = ops::product_of(graph, sum);
       if (!product) continue;
       sum.attrs["algorithm"] = {std::string("oneshot"), sum.loc};
-      sum.attrs["pushed"] = graph[*product].attrs["pushed"] = {true, sum.loc};
+      ops::move_as_made(graph[*product], sum);
     }
   }
   passes::fuse_by("sum", graph, context);

@@ -104,7 +104,8 @@ class Generator {
     std::vector<const ir::CudaUnit*> units;
     if (!used_units(units)) return "";
     e_.block(cta_source(p_.uses, p_.world, scouts(p_)) +
-             device_sources(used_functions(), p_.uses.prepared() > 0) + cuda_unit_sources(units));
+             device_sources(used_functions(), used_methods(), p_.uses.prepared() > 0) +
+             cuda_unit_sources(units));
     e_.raw(kGeneratedMarker);
     e_.raw("");
     {
@@ -137,6 +138,16 @@ class Generator {
     for (const Code& k : codes_)
       used.emplace(ir::function_text(*k.call), functions::find_function(*k.call));
     std::vector<const functions::Function*> list;
+    for (const auto& entry : used) list.push_back(entry.second);
+    return list;
+  }
+
+  std::vector<const functions::Method*> used_methods() const {
+    std::map<std::string, const functions::Method*> used;
+    for (const Code& k : codes_)
+      if (const functions::Method* m = functions::method_of(*k.call))
+        used.emplace(fmt::format("{} {}", m->function, m->name), m);
+    std::vector<const functions::Method*> list;
     for (const auto& entry : used) list.push_back(entry.second);
     return list;
   }
@@ -437,11 +448,15 @@ bool check_calls(const ir::Program& program, ir::Diagnostics& diagnostics) {
   for (const ir::Call& c : program.calls) {
     for (const std::string& wrong : functions::check(program, c))
       diagnostics.error(c.loc, fmt::format("'{}' {}", c.op, wrong));
-    const functions::Function* f = functions::find_function(c);
-    if (const std::string header = f ? unknown_header(*f) : ""; !header.empty())
-      diagnostics.error(c.loc, fmt::format("device function '{}' needs '{}', which is no header of "
-                                           "runtime/device",
-                                           f->name, header));
+    const auto check_source = [&](const std::string& what, const functions::Source& source) {
+      if (const std::string header = unknown_header(source); !header.empty())
+        diagnostics.error(c.loc, fmt::format("{} needs '{}', which is no header of runtime/device",
+                                             what, header));
+    };
+    if (const functions::Function* f = functions::find_function(c))
+      check_source(fmt::format("device function '{}'", f->name), f->source);
+    if (const functions::Method* m = functions::method_of(c))
+      check_source(fmt::format("method '{}' of '{}'", m->name, m->function), m->source);
   }
   return diagnostics.errors() == before;
 }

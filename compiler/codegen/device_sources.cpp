@@ -51,8 +51,8 @@ const std::map<std::string, std::string, std::less<>>& files() {
 
 }  // namespace
 
-std::string unknown_header(const functions::Function& function) {
-  for (const std::string& header : function.source.headers)
+std::string unknown_header(const functions::Source& source) {
+  for (const std::string& header : source.headers)
     if (!files().count(header)) return header;
   return "";
 }
@@ -89,7 +89,7 @@ std::string device_header(std::string_view name) {
 }
 
 std::string device_sources(const std::vector<const functions::Function*>& functions,
-                           bool prepared) {
+                           const std::vector<const functions::Method*>& methods, bool prepared) {
   std::string out;
   std::set<std::string_view> done;
   const auto add = [&](std::string_view title, std::string_view text) {
@@ -105,6 +105,8 @@ std::string device_sources(const std::vector<const functions::Function*>& functi
   if (prepared) add_header("prepared.cuh");
   for (const functions::Function* f : functions)
     for (const std::string& header : f->source.headers) add_header(header);
+  for (const functions::Method* m : methods)
+    for (const std::string& header : m->source.headers) add_header(header);
   // A text may have several functions.
   const auto add_text = [&](const std::string& name, const std::string& text) {
     if (!text.empty() && done.insert(text).second) add(name + ", registered", text);
@@ -113,6 +115,8 @@ std::string device_sources(const std::vector<const functions::Function*>& functi
     add_text(f->name, f->source.text);
     for (const std::string& text : f->source.more) add_text("a stage of " + f->name, text);
   }
+  for (const functions::Method* m : methods)
+    add_text(fmt::format("method {} of {}", m->name, m->function), m->source.text);
   return out;
 }
 

@@ -10,8 +10,8 @@
 
 namespace maco::codegen {
 
-/// A header that the function names and nobody has, or "".
-std::string unknown_header(const functions::Function& function);
+/// A header that the source names and nobody has, or "".
+std::string unknown_header(const functions::Source& source);
 
 /// The shape of a CTA, for the headers: struct maco::Cta. `world`: ranks; `scouts`: what tables.h
 /// says of that.
@@ -22,10 +22,11 @@ inline constexpr int32_t kMostPages = 32;
 /// The text of a header of runtime/device: "cuda/words.cuh".
 std::string device_header(std::string_view name);
 
-/// The headers that every kernel has and those of `functions`, each once, in the order in which
-/// they are needed; then the functions' own texts. `prepared`: with what a signaller that prepares
-/// tasks needs.
+/// The headers that every kernel has and those of `functions` and `methods`, each once, in the
+/// order in which they are needed; then the texts of both. `prepared`: with what a signaller that
+/// prepares tasks needs.
 std::string device_sources(const std::vector<const functions::Function*>& functions,
+                           const std::vector<const functions::Method*>& methods = {},
                            bool prepared = false);
 
 }  // namespace maco::codegen

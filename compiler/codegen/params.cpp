@@ -57,8 +57,12 @@ std::string members(const functions::Function& function, const ir::Param& param,
       return fmt::format("using {} = Const<{}>;\n", name, std::get<int64_t>(v.v));
     }
     std::string operator()(const ir::Word& v) const {
-      if (function.find_param(name)->type == functions::ParamType::Unit)
+      const functions::ParamType type = function.find_param(name)->type;
+      if (type == functions::ParamType::Unit)
         return fmt::format("using {} = cuda_units::{}::maco_unit;\n", name, v.text);
+      if (type == functions::ParamType::Method)
+        return fmt::format("using {} = {};\n", name,
+                           functions::find_method(function.name, v.text)->code);
       return fmt::format("static constexpr auto {} = {}::{};\n", name,
                          function.find_param(name)->word_type, v.text);
     }

@@ -22,12 +22,16 @@ std::string_view wanted(ParamType type) {
     case ParamType::Table: return "a table";
     case ParamType::Body: return "a body";
     case ParamType::Unit: return "the name of a unit";
+    case ParamType::Method: return "the name of a method";
   }
   return "";
 }
-std::string wanted(const ParamSpec& spec) {
-  return spec.type == ParamType::Word ? fmt::format("one of {}", fmt::join(spec.words, ", "))
-                                      : std::string(wanted(spec.type));
+std::string wanted(const Function& f, const ParamSpec& spec) {
+  std::vector<std::string> words = spec.words;
+  if (spec.type == ParamType::Method)
+    for (const Method* m : methods_of(f.name)) words.push_back(m->name);
+  return words.empty() ? std::string(wanted(spec.type))
+                       : fmt::format("one of {}", fmt::join(words, ", "));
 }
 
 // The parameter's type. The list has the order of the variant.
@@ -39,9 +43,10 @@ ParamType type_of(const ir::Param& p) {
   return types[p.value.index()];
 }
 
-bool holds(const ParamSpec& spec, const ir::Param& p) {
+bool holds(const Function& f, const ParamSpec& spec, const ir::Param& p) {
   const auto* word = std::get_if<ir::Word>(&p.value);
   if (word && spec.type == ParamType::Unit) return true;
+  if (word && spec.type == ParamType::Method) return find_method(f.name, word->text) != nullptr;
   return type_of(p) == spec.type &&
          (!word || std::find(spec.words.begin(), spec.words.end(), word->text) != spec.words.end());
 }
@@ -75,9 +80,9 @@ void check_params(const ir::Program& program, const ir::Call& call, const Functi
     else if (!spec)
       wrong.push_back(fmt::format("gives '{}' a parameter '{}', which it doesn't have{}", f.name,
                                   p.name, ir::did_you_mean(p.name, names_of(f.params))));
-    else if (!holds(*spec, p))
+    else if (!holds(f, *spec, p))
       wrong.push_back(fmt::format("gives {} as parameter '{}' of '{}', which is {}", found(p),
-                                  p.name, f.name, wanted(*spec)));
+                                  p.name, f.name, wanted(f, *spec)));
     else if (dangles(program, p))
       wrong.push_back(fmt::format(
           "gives a run-time value that there isn't as parameter '{}' of '{}'", p.name, f.name));
@@ -89,7 +94,16 @@ void check_params(const ir::Program& program, const ir::Call& call, const Functi
   for (const ParamSpec& spec : f.params)
     if (!given.count(spec.name) && !spec.repeated)
       wrong.push_back(
-          fmt::format("leaves out parameter '{}' of '{}', {}", spec.name, f.name, wanted(spec)));
+          fmt::format("leaves out parameter '{}' of '{}', {}", spec.name, f.name, wanted(f, spec)));
+}
+
+void check_stages(const ir::Call& call, std::vector<std::string>& wrong) {
+  const Method* method = method_of(call);
+  if (!method) return;
+  for (const std::string& stage : call.stages)
+    if (!takes_stage(*method, stage))
+      wrong.push_back(fmt::format("calls '{}' with '{}', which method '{}' doesn't take",
+                                  call.function, stage, method->name));
 }
 
 void check_operands(const ir::Call& call, const Function& f, std::vector<std::string>& wrong) {
@@ -233,6 +247,7 @@ std::vector<std::string> check(const ir::Program& program, const ir::Call& call)
   const Function* f = find_function(call);
   if (!f) return {refuse_stages(call)};
   check_params(program, call, *f, wrong);
+  check_stages(call, wrong);
   check_operands(call, *f, wrong);
   check_loads(call, *f, wrong);
   if (wrong.empty()) check_load_rules(program, call, *f, wrong);

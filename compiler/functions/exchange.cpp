@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "compiler/functions/matmul_method.h"
+
 namespace maco::functions {
 
 namespace {
@@ -263,14 +265,15 @@ std::optional<Exchange> push_of(const ir::Call& call) {
   bool behind = false;
   read.get("method", method);
   read.get("behind", behind);
+  const MatmulMethod* way = find_matmul_method(method.text);
   // A matmul of few rows sends packets of f32 to all; one on tensor cores sends its tiles as they
   // are.
-  if (e.packets != (method.text == "dot") || (e.packets && behind) ||
+  if (e.packets != (way && way->few) || (e.packets && behind) ||
       (e.packets && e.mode != PeerMode::Others) || e.sent != (e.packets ? ir::DType::F32 : e.x) ||
       (e.packets && !ir::is_float(e.x)))
     return std::nullopt;
   // Each mate has half of a tile's columns.
-  if (has_stage(call, "halve")) {
+  if (const Function* f = find_function(call); f && f->mates) {
     if (e.packets || behind || e.BC % 2 != 0) return std::nullopt;
     e.BC /= 2;
   }

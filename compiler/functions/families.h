@@ -11,6 +11,7 @@ namespace maco::functions {
 std::vector<Function> elementwise_functions();
 std::vector<Function> matmul_functions();
 std::vector<Stage> matmul_stages();
+std::vector<Method> matmul_methods();
 std::vector<Function> attention_functions();
 std::vector<Function> embedding_functions();
 std::vector<Function> norm_functions();
@@ -41,6 +42,7 @@ inline ParamSpec body(std::string name) { return {std::move(name), ParamType::Bo
 inline ParamSpec word(std::string name, std::string type, std::vector<std::string> words) {
   return {std::move(name), ParamType::Word, std::move(words), std::move(type)};
 }
+inline ParamSpec method(std::string name) { return {std::move(name), ParamType::Method}; }
 inline OperandSpec reads(std::string name, std::string dtype, Count count = Count::One) {
   return {std::move(name), Access::Read, count, std::move(dtype)};
 }

@@ -80,6 +80,7 @@ bool divides_registers(const ir::Program& program) {
     const Function* f = find_function(call);
     if (!f || f->calls_functions || !f->source.text.empty() || !f->source.more.empty())
       return false;
+    if (const Method* m = method_of(call); m && !m->source.text.empty()) return false;
     many = many || (f->many_registers && f->many_registers(CallView(program, call)));
   }
   return many;

@@ -18,8 +18,9 @@ namespace maco::functions {
 
 /// What a parameter holds. Value: a constant, or a number known at launch. Word: one of a list.
 /// Table: numbers that device code looks up. Body: what becomes of an element (ir/body.h). Unit: a
-/// Word that names a kernel of the user's, one of the graph's units.
-enum class ParamType : uint8_t { Bool, Int, Number, DType, Value, Word, Table, Body, Unit };
+/// Word that names a kernel of the user's, one of the graph's units. Method: a Word that names one
+/// of the function's methods.
+enum class ParamType : uint8_t { Bool, Int, Number, DType, Value, Word, Table, Body, Unit, Method };
 
 /// A parameter; in device code a member of the config C that has its name.
 struct ParamSpec {
@@ -115,6 +116,20 @@ struct Touches {
 /// fill is the function's own, or that of the last of the call's stages that fills the slot.
 struct Slot {
   std::string name, fill;
+};
+
+/// One of the ways in which a function does the main part of its work. A call names it in the
+/// function's parameter of type Method; the config's member type of that name is `code`.
+struct Method {
+  std::string function;  // "matmul"
+  std::string name;      // "wgmma"
+  std::string code;      // a struct of the device code, "ops::ByWgmma"
+  /// Where that struct is; headers and text go behind those of the function and its stages. Empty:
+  /// in the function's headers.
+  Source source = {};
+  /// The slots of the function, and the stages that it asks for, that the code uses. A call with a
+  /// stage that needs another one can't have the method.
+  std::vector<std::string> takes = {};
 };
 
 struct Function {
@@ -233,6 +248,22 @@ std::vector<const Stage*> stages_of(std::string_view function);
 /// is no such function, slot or stage, its name is taken, or a parameter or operand of that name is
 /// there already, in the function or in a stage beside it.
 [[nodiscard]] std::string register_stage(Stage stage);
+
+/// The methods of a function: MACO's own, then those that the process registers. They live as long
+/// as the process.
+std::vector<const Method*> methods_of(std::string_view function);
+/// The method of that name, or nullptr.
+const Method* find_method(std::string_view function, std::string_view name);
+/// The method that the call names, or nullptr.
+const Method* method_of(const ir::Call& call);
+/// Whether the method's code does what the function's stage of that name, which is known, needs.
+bool takes_stage(const Method& method, std::string_view stage);
+
+/// Makes a method known to the whole process, from any thread, before the first call with it is
+/// made. Returns "", or why it can't be registered: its name is taken, it has no code, or there is
+/// no such function, slot or stage. A method of matmul is registered by register_matmul_method
+/// (matmul_method.h).
+[[nodiscard]] std::string register_method(Method method);
 
 /// Everything that is wrong with a call, one sentence each, without its subject: "calls 'q', which
 /// is no device function". Covers unknown stages, missing and unknown parameters and parameters of

@@ -10,45 +10,14 @@
 
 #include "compiler/functions/exchange.h"
 #include "compiler/functions/families.h"
+#include "compiler/functions/matmul_method.h"
 
 namespace maco::functions {
 
 namespace {
 constexpr std::string_view kMatmul = "matmul";
 
-// What a method is, in the order of MatmulMethod.
-struct MethodRow {
-  MatmulMethod method;
-  std::string_view name;
-  bool dot;           // a launch may take Dot
-  MatmulMethod many;  // a launch with many rows takes this
-  bool cores;         // tensor cores then multiply
-};
-using enum MatmulMethod;
-constexpr MethodRow kMethods[kMatmulMethods] = {
-    {Dot, "dot", true, Dot, false},          {Block, "block", false, Block, false},
-    {Mma, "mma", false, Mma, true},          {Wgmma, "wgmma", false, Wgmma, true},
-    {ByRows, "by_rows", true, Block, false}, {ByRowsMma, "by_rows_mma", true, Mma, true},
-};
-constexpr bool in_order() {
-  for (size_t i = 0; i < kMatmulMethods; ++i)
-    if (kMethods[i].method != static_cast<MatmulMethod>(i)) return false;
-  return true;
-}
-static_assert(in_order());
-const MethodRow& row_of(MatmulMethod method) { return kMethods[static_cast<size_t>(method)]; }
-
 }  // namespace
-
-std::string_view name(MatmulMethod method) { return row_of(method).name; }
-MatmulMethod matmul_method(std::string_view word) {
-  for (const MethodRow& row : kMethods)
-    if (row.name == word) return row.method;
-  return MatmulMethod::Block;
-}
-bool takes_dot(MatmulMethod method) { return row_of(method).dot; }
-MatmulMethod for_many_rows(MatmulMethod method) { return row_of(method).many; }
-bool on_tensor_cores(MatmulMethod method) { return row_of(method).cores; }
 
 int64_t matmul_few_rows(ir::DType a, ir::DType b, int64_t K, bool transpose_b,
                         const cost::Machine& machine) {
@@ -93,11 +62,10 @@ int64_t matmul_halves_pages(int64_t BM, int64_t BN, int64_t page_bytes, int64_t 
 }
 
 std::optional<ir::Load::Box> matmul_few_box(const MatmulLoads& m) {
-  if (m.method != MatmulMethod::Dot || !m.transpose_b || m.K * m.b_bytes % 16 != 0)
-    return std::nullopt;
+  if (!m.method->few || !m.transpose_b || m.K * m.b_bytes % 16 != 0) return std::nullopt;
   // The depth is whole steps of a warp, whose lanes take up to 16 bytes each. It is as large as the
   // page, the staged rows of a and a tensor map allow. The box has all columns of the slice.
-  const int64_t step = 32 * std::min<int64_t>(8, 16 / m.b_bytes), parts = m.paired ? 2 : 1;
+  const int64_t step = 32 * std::min<int64_t>(8, 16 / m.b_bytes), parts = m.sums;
   const bool on_cores = m.few_rows == kMostFewRows;
   constexpr int64_t kStageBytes = 16384;
   int64_t cols = m.BM <= (on_cores ? 16 : 2) ? 16 : 32;
@@ -133,11 +101,11 @@ bool are_halved(int64_t K) {
 
 int64_t matmul_line_columns(const MatmulLoads& m) {
   constexpr int64_t kBytes = 2, kStep = 256, kMostOwn = 8, kWarps = 8, kShared = 4;  // pages
-  if (!m.lone || m.method != MatmulMethod::Dot || !m.transpose_b || m.few_rows != kMostFewRows ||
+  if (!m.lone || !m.method->few || !m.transpose_b || m.few_rows != kMostFewRows ||
       m.b_bytes != kBytes || m.K < 1 || m.page_bytes < 1)
     return 0;
   // Whole pages and whole columns (LinePages).
-  const int64_t parts = m.paired ? 2 : 1;
+  const int64_t parts = m.sums;
   int64_t cols = 0;
   if (m.K < kLineRun) {
     if (m.K % kStep != 0 || kLineRun % m.K != 0 || m.page_bytes % (m.K * kBytes) != 0) return 0;
@@ -164,8 +132,7 @@ bool matmul_better_in_line(const MatmulLoads& m, const cost::Machine& machine) {
   // Shared memory that other tasks may want as scratch memory, as users' kernels do, and the heads'
   // bytes.
   constexpr int64_t kOthers = 49152, kHeads = 6144;
-  const int64_t columns = matmul_line_columns(m), parts = m.paired ? 2 : 1,
-                column = m.K * m.b_bytes;
+  const int64_t columns = matmul_line_columns(m), parts = m.sums, column = m.K * m.b_bytes;
   if (!machine.has_boxes() || columns == 0 ||
       matmul_line_scratch(m.K, machine) > matmul_most_scratch(machine))
     return false;
@@ -184,9 +151,7 @@ int64_t matmul_most_scratch(const cost::Machine& machine) {
 }
 
 bool matmul_takes_blocks(const MatmulLoads& m, bool same_types, const cost::Machine& machine) {
-  if (for_many_rows(m.method) != MatmulMethod::Block || !same_types || !m.all_there ||
-      !machine.has_boxes())
-    return false;
+  if (!m.method->blocks || !same_types || !m.all_there || !machine.has_boxes()) return false;
   // What a tensor map can describe.
   constexpr int64_t kUnit = 16;  // bytes
   if (m.K * m.a_bytes % kUnit != 0 || (!m.transpose_b && m.N * m.b_bytes % kUnit != 0))
@@ -223,31 +188,37 @@ bool leave_blocks(ir::Program& program) {
 }
 
 std::optional<LoadRule> matmul_load(const MatmulLoads& m, size_t operand) {
-  if (!on_tensor_cores(m.method) && !m.blocks) {
-    if (operand == 0) return std::nullopt;
-    LoadRule rule;
-    if (m.in_line) {
-      const int64_t columns = matmul_line_columns(m);
-      if (columns == 0) return std::nullopt;
-      // A slice of short columns is taken as a whole.
-      if (m.K < kLineRun) rule.pages = columns * m.K * m.b_bytes / m.page_bytes;
-    }
-    if (m.boxes) rule.box = matmul_few_box(m);
-    return rule;
+  return m.method->load ? m.method->load(m, operand) : std::nullopt;
+}
+
+std::optional<LoadRule> matmul_load_slices(const MatmulLoads& m, size_t operand) {
+  if (m.blocks) return matmul_load_tiles(m, operand);
+  if (operand == 0) return std::nullopt;
+  LoadRule rule;
+  if (m.in_line) {
+    const int64_t columns = matmul_line_columns(m);
+    if (columns == 0) return std::nullopt;
+    // A slice of short columns is taken as a whole.
+    if (m.K < kLineRun) rule.pages = columns * m.K * m.b_bytes / m.page_bytes;
   }
+  if (m.boxes) rule.box = matmul_few_box(m);
+  return rule;
+}
+
+std::optional<LoadRule> matmul_load_tiles(const MatmulLoads& m, size_t operand) {
   const int64_t rows = operand == 0 ? m.BM : m.BN;
   const int64_t block = matmul_block(m.a_bytes), depth = m.BK > 0 ? m.BK : m.K;
   const int64_t held = matmul_held_pages(rows, operand == 0 ? m.BN : m.BM,
                                          (depth + block - 1) / block, m.page_bytes);
   LoadRule rule{.pages = held, .whole_pages = true};
   // What a mate sends comes when neither operand is held.
-  if (m.halved && operand == 0)
+  if (m.mates && operand == 0)
     rule.pages = std::max(
         held, matmul_halves_pages(m.BM, m.BN, m.page_bytes, INT64_MAX) -
                   matmul_held_pages(m.BN, m.BM, (depth + block - 1) / block, m.page_bytes));
   // Boxes of a have the maximum number of rows. Nobody reads the sums of rows that a launch doesn't
   // have.
-  if ((m.method != MatmulMethod::Wgmma && !m.blocks) || (operand == 0 && !m.all_there)) return rule;
+  if ((!m.method->boxes && !m.blocks) || (operand == 0 && !m.all_there)) return rule;
   // As many lines of a page as a box can fill. Where a launch may have fewer rows, boxes have so
   // few rows that little is copied in vain.
   constexpr int64_t kSomeRows = 32;
@@ -261,10 +232,11 @@ std::optional<LoadRule> matmul_load(const MatmulLoads& m, size_t operand) {
 }
 
 cost::Work matmul_work(const MatmulTile& t, const cost::Machine& machine) {
+  if (t.method->work) return t.method->work(t, machine);
   const auto high = static_cast<double>(std::min(t.BM, t.rows)),
-             wide = static_cast<double>(t.paired ? 2 * t.BN : t.BN), k = static_cast<double>(t.K);
-  const bool few = t.method == MatmulMethod::Dot ||
-                   (t.rows <= t.few_rows && (takes_dot(t.method) || !on_tensor_cores(t.method)));
+             wide = static_cast<double>(t.sums * t.BN), k = static_cast<double>(t.K);
+  const bool cores = t.method->tensor_cores;
+  const bool few = t.method->few || (t.rows <= t.few_rows && (t.method->takes_dot() || !cores));
   cost::Work work{.fixed_microseconds = 0.5};
   work.bytes = k * (wide * static_cast<double>(t.b_bytes) + high * static_cast<double>(t.a_bytes));
   if (few) {
@@ -276,20 +248,19 @@ cost::Work matmul_work(const MatmulTile& t, const cost::Machine& machine) {
     return work;
   }
   // On tensor cores all rows of a tile come through pages.
-  if (on_tensor_cores(t.method))
-    work.bytes += k * static_cast<double>(t.a_bytes) * (static_cast<double>(t.BM) - high);
+  if (cores) work.bytes += k * static_cast<double>(t.a_bytes) * (static_cast<double>(t.BM) - high);
   // All rows are computed.
   const auto high_tile = static_cast<double>(t.BM);
   const double products = high_tile * wide * k;
   // Elements of 8 bits are multiplied twice as fast.
-  if (on_tensor_cores(t.method))
+  if (cores)
     work.matrix_multiply_adds = products * static_cast<double>(t.a_bytes) / 2;
   else
     work.multiply_adds = products;
   // Without tensor cores a thread computes a block of the tile, and reads the block's rows and
   // columns for each step of K. Tiles of 32 x 32 took 2.7 times as long as tiles of 128 x 128 at
   // 4,096 each way (docs/benchmarks/logs/operands-h200-2026-11-28.txt).
-  if (!on_tensor_cores(t.method) && machine.arch != 0) {
+  if (!cores && machine.arch != 0) {
     constexpr double kThreads = 16, kReads = 2;  // along either side; products in a read's time
     work.multiply_adds *= 1 + kReads * kThreads * (1 / high_tile + 1 / wide);
   }
@@ -298,30 +269,20 @@ cost::Work matmul_work(const MatmulTile& t, const cost::Machine& machine) {
 }
 
 namespace {
-std::vector<std::string> methods() {
-  std::vector<std::string> words;
-  for (size_t i = 0; i < kMatmulMethods; ++i)
-    words.emplace_back(name(static_cast<MatmulMethod>(i)));
-  return words;
+const MatmulMethod& method_in(const CallView& c) { return matmul_method(c.word("method")); }
+bool loads_apart(const CallView& c) { return method_in(c).boxes; }
+bool wants_registers(const CallView& c) {
+  const MatmulMethod& method = method_in(c);
+  return method.many_registers && method.many_registers(c);
 }
-
-MatmulMethod method_of(const CallView& c) { return matmul_method(c.word("method")); }
-bool is_wgmma(const CallView& c) { return method_of(c) == MatmulMethod::Wgmma; }
-// Threads hold many sums, and the operands of the next multiplications.
-bool wants_registers(const CallView& c) { return is_wgmma(c) || c.flag("blocks"); }
-
-// Calls share code if K is whole steps of whole blocks: then they differ only in the number of
-// steps.
 std::vector<std::string> shared_over(const CallView& c) {
-  constexpr int64_t kSharedStep = 128;  // elements; as in ops/matmul_tensor.cuh
-  if (is_wgmma(c) && c.integer("K") == c.integer("BK") && c.integer("K") % kSharedStep == 0)
-    return {"K", "BK"};
-  return {};
+  const MatmulMethod& method = method_in(c);
+  return method.shared_over ? method.shared_over(c) : std::vector<std::string>();
 }
 
 // With few rows: a, the result, and the epilogue's operands at each element.
 bool takes_packets(const CallView& c, size_t operand) {
-  if (method_of(c) != MatmulMethod::Dot || c.integer("K") % 8 != 0 ||
+  if (!method_in(c).few || c.integer("K") % 8 != 0 ||
       c.range("plan_rows").lo != c.range("plan_rows").hi)
     return false;
   const Function& f = *find_function(c.call());
@@ -340,7 +301,7 @@ bool takes_packets(const CallView& c, size_t operand) {
 
 std::optional<LoadRule> load_rule(const CallView& c, size_t operand) {
   return matmul_load(
-      {.method = method_of(c),
+      {.method = &method_in(c),
        .N = c.integer("N"),
        .K = c.integer("K"),
        .BM = c.integer("BM"),
@@ -354,11 +315,11 @@ std::optional<LoadRule> load_rule(const CallView& c, size_t operand) {
        .a_bytes = ir::size_of(c.dtype("X")),
        .b_bytes = ir::size_of(c.dtype("W")),
        .few_rows = c.integer("few_rows"),
-       .paired = c.has("pair"),
+       .sums = c.has("pair") ? 2 : 1,
        .lone = c.range("rows") == ir::Interval{1, 1} && c.range("plan_rows") == ir::Interval{1, 1},
        .boxes = c.flag("boxes"),
        .in_line = c.flag("in_line"),
-       .halved = c.has("halve"),
+       .mates = c.has("halve"),
        .blocks = c.flag("blocks")},
       operand);
 }
@@ -373,15 +334,15 @@ int64_t scratch_bytes(const CallView& c) {
 }
 
 cost::Work work(const CallView& c, const ir::Task& task, const cost::Machine& machine) {
-  MatmulTile t{.rows = c.typical("rows"),
+  MatmulTile t{.method = &method_in(c),
+               .rows = c.typical("rows"),
                .K = c.integer("BK"),
                .BM = c.integer("BM"),
                .BN = c.integer("BN"),
                .a_bytes = ir::size_of(c.dtype("X")),
                .b_bytes = ir::size_of(c.dtype("W")),
                .few_rows = c.integer("few_rows"),
-               .paired = c.has("pair")};
-  t.method = method_of(c);
+               .sums = c.has("pair") ? 2 : 1};
   // The last column of tiles may be narrower. A tile whose rows a launch doesn't have returns at
   // once.
   if (!task.accesses.empty() && !c.has("halve")) {
@@ -404,12 +365,12 @@ std::vector<Function> matmul_functions() {
   return {{
       .name = std::string(kMatmul),
       .params = {dtype("X"), dtype("W"), dtype("Y"), value("rows"), value("plan_rows"),
-                 word("method", "ops::MatmulMethod", methods()), integer("slice"),
-                 integer("few_rows"), integer("N"), integer("K"), integer("BM"), integer("BN"),
-                 integer("BK"), flag("transpose_b"), flag("boxes"), flag("in_line"), flag("blocks"),
-                 body("epilogue")},
-      .operands = {in_packets(loads("a", "X", Loaded::Sometimes)), loads("b", "W"),
-                   in_packets(writes("y", "Y")), in_packets(reads("more", "", Count::Many))},
+                 method("method"), integer("slice"), integer("few_rows"), integer("N"),
+                 integer("K"), integer("BM"), integer("BN"), integer("BK"), flag("transpose_b"),
+                 flag("boxes"), flag("in_line"), flag("blocks"), body("epilogue")},
+      .operands = {in_packets(loads("a", "X", Loaded::Sometimes)),
+                   loads("b", "W", Loaded::Sometimes), in_packets(writes("y", "Y")),
+                   in_packets(reads("more", "", Count::Many))},
       .source = {{"rows.cuh", "vectors.cuh", "tensor_cores.cuh", "thread_tile.cuh",
                   "ops/matmul.cuh", "ops/matmul_row.cuh", "ops/matmul_line.cuh",
                   "ops/matmul_few.cuh", "ops/matmul_block.cuh", "ops/matmul_few_mma.cuh",
@@ -422,7 +383,7 @@ std::vector<Function> matmul_functions() {
                 {"Order", "ops::TilesInOrder"}},
       .asks = {"pair", "halve"},
       .loads = load_rule,
-      .loads_apart = is_wgmma,
+      .loads_apart = loads_apart,
       .shared_over = shared_over,
       .many_registers = wants_registers,
       .takes_packets = takes_packets,

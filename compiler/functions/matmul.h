@@ -19,28 +19,37 @@ inline constexpr int64_t kMostNormedRows = 16;
 constexpr int64_t matmul_appended_vector(ir::DType y) {
   return std::max<int64_t>(8, 16 / ir::size_of(y));
 }
-/// How a tile is multiplied (runtime/device/ops/matmul.cuh, which has the same words).
-enum class MatmulMethod : uint8_t {
-  Dot,        // few rows: threads split K, and their sums are added at the end
-  Block,      // each thread computes a block of the result, over K in order
-  Mma,        // tensor cores, one warp at a time: 16-bit floats
-  Wgmma,      // tensor cores, four warps at a time, on boxes
-  ByRows,     // Dot or Block, by the launch's number of rows
-  ByRowsMma,  // Dot or Mma, likewise
+/// How a tile is multiplied (matmul_method.h).
+struct MatmulMethod;
+
+/// A matmul as methods and the choice of tiles see it.
+struct MatmulShape {
+  int64_t max_rows = 1, min_rows = 1, typical_rows = 1;  // of the task's op
+  /// The least and the most rows of the op as the user wrote it: they decide how K is summed.
+  ir::Interval plan_rows{1, 1};
+  int64_t N = 1, K = 1;
+  ir::DType a = ir::DType::BF16, b = ir::DType::BF16;
+  ir::DType y = ir::DType::BF16;  // the type to which sums are rounded first (matmul_sum_dtype)
+  bool transpose_b = false;
+  // What stages ask of tiles (compiler/ops/matmul_stage.h):
+  int64_t sums = 1;       // of each element of the result
+  int64_t heads = 0;      // columns of a head that no warp may divide; 0: there are none
+  bool tall = false;      // at least 64 rows, with all of K
+  bool whole = false;     // all of K
+  bool sent = false;      // its tiles, or mates' halves of them, go to peers
+  bool all_there = true;  // memory has the most rows of a in every launch, whatever dims say
 };
-inline constexpr size_t kMatmulMethods = 6;
-std::string_view name(MatmulMethod method);
-/// The method of that name; Block if there is none.
-MatmulMethod matmul_method(std::string_view name);
-/// Whether a launch may take Dot; and the method of a launch with many rows.
-bool takes_dot(MatmulMethod method);
-MatmulMethod for_many_rows(MatmulMethod method);
-/// Whether tensor cores do the method's multiplications.
-bool on_tensor_cores(MatmulMethod method);
-/// Whether they do so in every launch.
-inline bool only_tensor_cores(MatmulMethod method) {
-  return on_tensor_cores(method) && !takes_dot(method);
+
+struct MatmulTiles {
+  int64_t BM = 1, BN = 1;
+  int64_t BK = 0;  // elements of K; 0: all
+  friend bool operator==(const MatmulTiles&, const MatmulTiles&) = default;
+};
+/// The number of parts of K. The tiles of each part make sums of their own, which are added up.
+inline int64_t matmul_parts(int64_t K, MatmulTiles tiles) {
+  return tiles.BK == 0 ? 1 : (K + tiles.BK - 1) / tiles.BK;
 }
+inline constexpr int64_t kMostMatmulParts = 8;
 
 /// The most rows that Dot takes for such operands.
 int64_t matmul_few_rows(ir::DType a, ir::DType b, int64_t K, bool transpose_b,
@@ -75,22 +84,22 @@ int64_t matmul_held_pages(int64_t rows, int64_t other, int64_t blocks, int64_t p
 int64_t matmul_halves_pages(int64_t BM, int64_t BN, int64_t page_bytes, int64_t pages);
 
 struct MatmulLoads {
-  MatmulMethod method = MatmulMethod::Block;
+  const MatmulMethod* method = nullptr;  // set
   int64_t N = 1, K = 1, BM = 1, BN = 1;
   int64_t BK = 0;  // how much of K a tile covers; 0: all
   bool transpose_b = false;
   bool fixed_rows = true;  // no dim decides how many there are
   bool all_there = true;   // memory has as many rows of a as there may be
   int64_t page_bytes = 0;
-  // For Dot:
+  // For few rows:
   int64_t a_bytes = 2, b_bytes = 2;  // of an element
   int64_t few_rows = 8;              // from matmul_few_rows
-  bool paired = false;
-  bool lone = false;     // the op has one row, whatever a launch's dims are
-  bool boxes = false;    // slices of b come in boxes (matmul_few_box)
-  bool in_line = false;  // or as they lie in memory (matmul_line_columns)
-  bool halved = false;   // mates have half of K each
-  bool blocks = false;   // Block: both operands come in boxes (matmul_takes_blocks)
+  int64_t sums = 1;                  // of each element of the result
+  bool lone = false;                 // the op has one row, whatever a launch's dims are
+  bool boxes = false;                // slices of b come in boxes (matmul_few_box)
+  bool in_line = false;              // or as they lie in memory (matmul_line_columns)
+  bool mates = false;                // they have half of K each
+  bool blocks = false;               // both operands come in boxes, without tensor cores
 };
 /// Whether both operands of a matmul of many rows without tensor cores may come in boxes, in blocks
 /// as for tensor cores (runtime/device/thread_tile.cuh). Otherwise the loader brings b alone
@@ -111,7 +120,7 @@ int64_t matmul_line_columns(const MatmulLoads& matmul);
 /// Whether the matmul can be in line and the ring has room for it; it is then faster than with
 /// boxes (docs/notebook/decoding.md, "Weights in line"). The order of additions follows from the
 /// answer. Where K is 2,048 or more, the order depends neither on tiles and roles nor on whether
-/// the matmul is paired.
+/// the matmul is a pair.
 bool matmul_better_in_line(const MatmulLoads& matmul, const cost::Machine& machine);
 /// Scratch memory of a matmul in line, in bytes. It is for sums only where each thread fetches its
 /// own part of the row into registers.
@@ -120,15 +129,19 @@ int64_t matmul_line_scratch(int64_t K, const cost::Machine& machine);
 int64_t matmul_most_scratch(const cost::Machine& machine);
 /// How a (0), b (1) or a pair's other b (2) comes through pages; nothing if it doesn't.
 std::optional<LoadRule> matmul_load(const MatmulLoads& matmul, size_t operand);
+/// The same for methods without tensor cores: b comes in slices, or both operands in blocks; and
+/// for methods on tensor cores, to which both come as tiles.
+std::optional<LoadRule> matmul_load_slices(const MatmulLoads& matmul, size_t operand);
+std::optional<LoadRule> matmul_load_tiles(const MatmulLoads& matmul, size_t operand);
 
 /// A tile of a matmul of `rows` x K by K x N.
 struct MatmulTile {
-  MatmulMethod method = MatmulMethod::Block;
-  int64_t rows = 1, K = 1;  // K: how much of it the tile covers
+  const MatmulMethod* method = nullptr;  // set
+  int64_t rows = 1, K = 1;               // K: how much of it the tile covers
   int64_t BM = 1, BN = 1;
   int64_t a_bytes = 2, b_bytes = 2;  // of an element
   int64_t few_rows = 8;
-  bool paired = false;
+  int64_t sums = 1;  // of each element of the result
 };
 cost::Work matmul_work(const MatmulTile& tile, const cost::Machine& machine);
 /// Tiles of many rows read the same data, mostly from the GPU's cache. This share of what they read

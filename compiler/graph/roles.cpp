@@ -178,7 +178,7 @@ std::vector<ir::OpId> homeless(const ir::Graph& graph, const std::vector<ir::Rol
     if (!def || kinds.count(op.kind) > 0) continue;
     // With one rank there is nothing to communicate.
     if (def->collective && graph.world == 1) continue;
-    if (def->collective && any_compute && (all || ops::is_pushed(op))) continue;
+    if (def->collective && any_compute && (all || ops::moves_as_made(op))) continue;
     const std::string role = role_of(op.kind);
     const bool home = std::any_of(ranges.begin(), ranges.end(), [&](const ir::RoleRange& r) {
       return r.role == role && (r.tasks.empty() || std::find(r.tasks.begin(), r.tasks.end(),

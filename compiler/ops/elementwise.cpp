@@ -259,7 +259,7 @@ Cut choose_elementwise(const TileContext& c) {
     for (size_t i = index(c.id()); i-- > 0;) {
       const ir::Op& made = c.graph().ops[i];
       if (std::find(made.out.begin(), made.out.end(), in) == made.out.end()) continue;
-      if (!is_pushed(made) || made.kind != "allreduce") break;
+      if (!moves_as_made(made) || made.kind != "allreduce") break;
       const Cut cut = TileContext(c).beside(ir::id_of<ir::OpId>(i)).cut();
       if (cut.method == "packets" && refuse_block(c, {.tile = cut.tile}).empty())
         return {.tile = cut.tile};

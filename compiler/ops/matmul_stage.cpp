@@ -17,11 +17,13 @@ namespace {
 
 ir::Registry<MatmulStage>& table() {
   static ir::Registry<MatmulStage> stages(
-      &MatmulStage::name, {pair_stage(), norm_stage(), turn_stage(), append_stage()});
+      &MatmulStage::name, {pair_stage(), norm_stage(), turn_stage(), append_stage(), send_stage(),
+                           add_stage(), gather_stage(), halve_stage()});
   return stages;
 }
 
 bool has_stage(const ir::Op& op, const MatmulStage& stage) {
+  if (stage.tasks) return false;
   const auto attr = op.attrs.find(stage.attrs.front().name);
   if (attr == op.attrs.end()) return false;
   const bool* flag = std::get_if<bool>(&attr->second.value);
@@ -96,7 +98,8 @@ std::string register_matmul_stage(MatmulStage stage) {
   if (std::none_of(known.begin(), known.end(),
                    [&](const functions::Stage* s) { return s->name == stage.name; }))
     return refuse("no functions::Stage has this name");
-  if (stage.attrs.empty()) return refuse("it has no attribute that says that an op has it");
+  if (stage.attrs.empty() && !stage.tasks)
+    return refuse("it has no attribute that says that an op has it");
   if (stage.inputs > 0 && !stage.reads) return refuse("it doesn't say what tasks read");
   for (const AttrSpec& attr : find_op("matmul")->attrs)
     for (AttrSpec& own : stage.attrs) {

@@ -5,18 +5,22 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "compiler/functions/matmul.h"
 #include "compiler/ops/op.h"
 #include "compiler/ops/tile.h"
 #include "ir/graph.h"
 
 namespace maco::ops {
 
-struct MatmulShape;
+using functions::MatmulShape;
 struct MatmulStage;
+struct MatmulTiling;
+struct TaskStage;
 
 /// A stage of an op, and the first of its inputs.
 struct StageUse {
@@ -58,8 +62,8 @@ bool may_have_stage(const ir::Op& op, std::string_view stage);
 struct MatmulStage {
   std::string name;  // of the functions::Stage of "matmul"
   /// Attributes, which only passes write. A matmul has the stage if it has the first of them and
-  /// that one isn't false.
-  std::vector<AttrSpec> attrs;
+  /// that one isn't false, or if `tasks` says so.
+  std::vector<AttrSpec> attrs{};
   int inputs = 0;     // how many it has
   int sums = 1;       // of an element
   bool more = false;  // whether it has outputs besides the result
@@ -69,6 +73,8 @@ struct MatmulStage {
   void (*check)(InferContext&, const MatmulInputs&, int first) = nullptr;
   /// What it asks of tiles. Null: nothing.
   void (*shape)(const ir::Graph&, const ir::Op&, MatmulShape&) = nullptr;
+  /// What it asks of tiles where that follows from neighbours. Null: nothing.
+  void (*asks)(const TileContext&, MatmulShape&) = nullptr;
   /// Why a matmul with it can't have this cut, or "". Null: any cut that the shape allows.
   std::string (*refuse_cut)(const TileContext&, const Cut&) = nullptr;
   /// The parameters of its functions::Stage. Null: none.
@@ -81,6 +87,14 @@ struct MatmulStage {
   /// matmul has it. Null: a task writes its part of the result.
   std::function<std::vector<ir::Access>(const MatmulPart&)> (*writer)(TileContext&,
                                                                       const Mat& y) = nullptr;
+  /// Tiles may come one block of rows after the other, each of a rank. This is how many ranks
+  /// further on the first block's is; the blocks before it have no tasks. Null, or nothing: tiles
+  /// come in the order of the tile rule.
+  std::optional<int32_t> (*first_block)(const TileContext&, const MatmulTiling&) = nullptr;
+  /// Set for a stage that follows from the op's neighbours or its cut: what it does in the tasks of
+  /// an op, or nothing if the op doesn't have it (matmul_tiling.h). refuse_cut is then asked for
+  /// all ops, and inputs, checks and writers are of no use.
+  std::optional<TaskStage> (*tasks)(TileContext&, const MatmulTiling&) = nullptr;
 };
 
 /// All stages in their order; the registered ones come last.
@@ -92,7 +106,7 @@ std::vector<MatmulStage> matmul_stages();
 [[nodiscard]] std::string register_matmul_stage(MatmulStage stage);
 
 /// Whether tasks of `product`, a matmul with this cut, are mates, each with half of K.
-bool is_halved(const TileContext& product, const Cut& cut);
+bool has_mates(const TileContext& product, const Cut& cut);
 
 /// Why a matmul that `does` something with whole sums can't have this cut, or "": "turns heads".
 std::string refuse_part_of_sums(const TileContext& product, const Cut& cut, std::string_view does);
@@ -119,5 +133,9 @@ MatmulStage pair_stage();
 MatmulStage norm_stage();
 MatmulStage turn_stage();
 MatmulStage append_stage();
+MatmulStage send_stage();
+MatmulStage add_stage();
+MatmulStage gather_stage();
+MatmulStage halve_stage();
 
 }  // namespace maco::ops

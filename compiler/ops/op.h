@@ -141,6 +141,8 @@ std::vector<std::string> words_of(const OpDef& op, const AttrSpec& attr,
 
 /// Gives an op further attributes. To be called before the first graph is read.
 void add_attrs(std::string_view kind, const std::vector<AttrSpec>& attrs);
+/// Gives an op that has methods one more. To be called likewise.
+void add_method(std::string_view kind, const std::string& method);
 
 /// A tensor's type.
 struct Type {

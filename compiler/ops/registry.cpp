@@ -50,6 +50,14 @@ void add_attrs(std::string_view kind, const std::vector<AttrSpec>& attrs) {
       kind, [&](OpDef& def) { def.attrs.insert(def.attrs.end(), attrs.begin(), attrs.end()); });
 }
 
+void add_method(std::string_view kind, const std::string& method) {
+  table().change(kind, [&](OpDef& def) {
+    def.methods.push_back(method);
+    for (AttrSpec& attr : def.attrs)
+      if (attr.name == "method") attr.words.push_back(method);
+  });
+}
+
 std::vector<std::string> words_of(const OpDef& op, const AttrSpec& attr,
                                   const std::vector<ir::UserAlgorithm>& own) {
   std::vector<std::string> words = attr.words;

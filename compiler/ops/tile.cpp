@@ -298,7 +298,7 @@ ir::EventId TileContext::event(std::string suffix, ir::EventKind kind) {
 void TileContext::promise(ir::CollectiveKind kind, ir::Reduction reduce, int64_t peer) {
   ir::Collective c{.op = op().name, .kind = kind, .reduce = reduce, .peer = peer};
   if (kind != ir::CollectiveKind::Barrier) c.in = in(0).buffer, c.out = out(0).buffer;
-  if (is_pushed(op())) c.sender = graph_[*product_of(graph_, op())].name;
+  if (moves_as_made(op())) c.sender = graph_[*product_of(graph_, op())].name;
   program_.collectives.push_back(std::move(c));
 }
 void TileContext::promise_message(const Message& m) {

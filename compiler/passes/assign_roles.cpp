@@ -26,7 +26,7 @@ ir::Loc roles_loc(const ir::Graph& graph) {
 // Whether SMs that communicate would have work.
 bool communicates(const ir::Graph& graph) {
   return std::any_of(graph.ops.begin(), graph.ops.end(), [](const ir::Op& op) {
-    return ops::find_op(op.kind)->collective && !ops::is_pushed(op);
+    return ops::find_op(op.kind)->collective && !ops::moves_as_made(op);
   });
 }
 // Whether large tensors travel as stores. Their tasks wait for memory most of the time, so that
@@ -35,7 +35,7 @@ bool communicates(const ir::Graph& graph) {
 bool communicates_much(const ir::Graph& graph) {
   constexpr int64_t kMuch = 512 * 1024;  // bytes
   return std::any_of(graph.ops.begin(), graph.ops.end(), [&](const ir::Op& op) {
-    if (!ops::find_op(op.kind)->collective || ops::is_pushed(op) ||
+    if (!ops::find_op(op.kind)->collective || ops::moves_as_made(op) ||
         ops::is_handed_over(graph, op) || op.in.empty())
       return false;
     const ir::Tensor& x = graph[op.in[0]];

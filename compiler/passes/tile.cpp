@@ -161,21 +161,21 @@ bool set_uses(const ir::Graph& graph, ir::Program& program, int32_t pages, PassC
 // and both have the same SMs, their tasks are interleaved: first the copies of the own rows, then
 // the puts among the tiles of these rows, then the tasks that take what has arrived, and the tiles
 // of that.
-void weave(ir::Program& program, size_t gathered, size_t first, PassContext& context) {
+void weave(ir::Program& program, size_t moved, size_t first, PassContext& context) {
   std::vector<ir::Task>& tasks = program.tasks;
   const auto function = [&](const ir::Task& t) -> const std::string& {
     return program[t.call].function;
   };
   const functions::Function* products = functions::find_function(program[tasks[first].call]);
-  if (!products || !products->own_rows_first || first == gathered) return;
-  const std::string& op = program[tasks[gathered].call].op;
+  if (!products || !products->own_rows_first || first == moved) return;
+  const std::string& op = program[tasks[moved].call].op;
   if (std::none_of(program.collectives.begin(), program.collectives.end(),
                    [&](const ir::Collective& c) {
                      return c.op == op && c.kind == ir::CollectiveKind::AllGather;
                    }))
     return;
   const auto at = [&](size_t t) { return tasks.begin() + static_cast<std::ptrdiff_t>(t); };
-  const std::span<const ir::Task> gathers(at(gathered), at(first));
+  const std::span<const ir::Task> gathers(at(moved), at(first));
   if (std::any_of(gathers.begin(), gathers.end(), [&](const ir::Task& t) {
         return program[t.call].op != op ||
                (!functions::puts(function(t)) && !functions::takes(function(t))) ||
@@ -184,7 +184,7 @@ void weave(ir::Program& program, size_t gathered, size_t first, PassContext& con
       }))
     return;
   std::vector<ir::Task> puts, takes, woven;
-  for (size_t t = gathered; t < first; ++t) {
+  for (size_t t = moved; t < first; ++t) {
     const bool copies = functions::exchange_of(program[tasks[t].call])->own;
     (functions::puts(function(tasks[t])) ? puts
      : copies                            ? woven
@@ -200,7 +200,7 @@ void weave(ir::Program& program, size_t gathered, size_t first, PassContext& con
     for (; put * own < (i + 1) * puts.size() && put < puts.size(); ++put)
       woven.push_back(std::move(puts[put]));
   }
-  std::move(woven.begin(), woven.end(), at(gathered));
+  std::move(woven.begin(), woven.end(), at(moved));
   ++context.statistics["allgathers woven with products"];
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "compiler/functions/function.h"
 #include "compiler/passes/lowering.h"

@@ -11,19 +11,17 @@
 #include "ir/program_text.h"
 #include "tests/catch.h"
 #include "tests/compiled.h"
+#include "tests/extend/extend_test.h"
 #include "tests/extend/extension.h"
 #include "tests/fuzz/run_case.h"
 
 namespace maco::test {
-namespace {
 
-std::string graph(int64_t world, const std::string& dtype, const std::string& shape,
-                  const std::string& reduce) {
-  return fmt::format(
-      "graph g(world = {}) {{\n  input x : {}[{}]\n  a = softcap(x, cap = 2.5)\n"
-      "  s = allreduce(a, algorithm = chunk_ring, reduce = {})\n  output y = softcap(s, cap = 30)\n"
-      "  output z = allreduce(x, algorithm = chunk_ring, reduce = {})\n}}",
-      world, dtype, shape, reduce, reduce);
+void know_it_all() {
+  static const std::string errors = extend::register_softcap() + extend::register_chunk_ring() +
+                                    extend::register_row_scale() + extend::register_plain_matmul() +
+                                    extend::register_first_rows();
+  REQUIRE(errors.empty());
 }
 
 std::string refused(const std::string& text) {
@@ -34,10 +32,15 @@ std::string refused(const std::string& text) {
   return d.render();
 }
 
-void know_it_all() {
-  static const std::string errors =
-      extend::register_softcap() + extend::register_chunk_ring() + extend::register_row_scale();
-  REQUIRE(errors.empty());
+namespace {
+
+std::string graph(int64_t world, const std::string& dtype, const std::string& shape,
+                  const std::string& reduce) {
+  return fmt::format(
+      "graph g(world = {}) {{\n  input x : {}[{}]\n  a = softcap(x, cap = 2.5)\n"
+      "  s = allreduce(a, algorithm = chunk_ring, reduce = {})\n  output y = softcap(s, cap = 30)\n"
+      "  output z = allreduce(x, algorithm = chunk_ring, reduce = {})\n}}",
+      world, dtype, shape, reduce, reduce);
 }
 
 TEST_CASE("what nobody has registered is unknown, and is known afterwards") {

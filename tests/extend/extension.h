@@ -17,4 +17,11 @@ namespace maco::extend {
 /// before a product. Returns as above.
 [[nodiscard]] std::string register_row_scale();
 
+/// Method "plain" of matmul: a thread sums an element, over K in order. Returns as above.
+[[nodiscard]] std::string register_plain_matmul();
+
+/// first_rows(x, count = n): the first n rows of x, then zeros. n is what each launch says, from 0
+/// to all rows. Returns as above.
+[[nodiscard]] std::string register_first_rows();
+
 }  // namespace maco::extend

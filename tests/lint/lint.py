@@ -519,7 +519,7 @@ KNOW_NAMES = {
 }
 # Names that are words of something else, too: of those only comparisons count.
 OTHER_WORDS = {"chunks", "clear", "copy", "cuda", "max", "reduce", "send", "sum", "transpose"}
-DEVICE_FUNCTION = re.compile(r"\bMACO_(?:OP|FN) void (\w+)\(Context&(?: \w+)?, (?:const )?Args\b&?(?: \w+)?, u32\b")
+DEVICE_FUNCTION = re.compile(r"^MACO_(?:OP|FN) void (\w+)\(Context&(?: \w+)?, (?:const )?Args\b&?(?: \w+)?, u32\b", re.M)
 COMPARED = re.compile(r'(?:\b(?:op_)?kind\b|\bfunction\b(?:\([^()"]*\))?)\s*[!=]=\s*$|\bfind_(?:op|function)\(\s*$')
 
 
@@ -560,8 +560,51 @@ def names_in_place(tree):
         yield "tests/lint/lint.py", 1, f"KNOW_NAMES lists '{where}', where no name is known any more"
 
 
+# Stages of matmul, the attributes by which ops have them, and words for matmuls that have them. `turned`, `added` and `normed` are words of
+# much else, too.
+STAGES = "pair|norm|turn|append|send|add|gather|halve"
+STAGE_ATTRS = "paired|norm_eps|first_turned|append_at|first_appended|pushed|gathered"
+STAGE_FLAGS = re.compile(r"\b(?:is_)?(?:paired|pushed|halved|gathered)\b")
+STAGE_NAMES = re.compile(
+    rf'\b(?:has|has_stage|\w*takes|takes_stage|may_have_stage|add_stage_inputs|find)\([^()"]*(?:\([^()"]*\)[^()"]*)*"(?:{STAGES})"'
+    rf'|emplace_back\("(?:{STAGES})"\)|\{{"(?:{STAGES})"(?:, "(?:{STAGES})")*\}}|\bhas_(?:{STAGES})\b|"(?:{STAGE_ATTRS})"')
+# The files of the stages themselves.
+STAGE_FILES = re.compile(rf"compiler/ops/stages/|compiler/ops/collectives/push\.|compiler/functions/matmul\.cpp$|"
+                         rf"compiler/passes/fuse/(?:{STAGES}|sum)\.cpp$|runtime/device/ops/matmul_(?:{STAGES})\.cuh$")
+# Other files that may know stages, and why; at most twelve.
+KNOW_STAGES = {
+    r"compiler/functions/matmul_methods\.cpp$": "methods, which say what their code asks for",
+    r"compiler/functions/exchange\.cpp$": "what tasks with stage send, or send and add, touch and move",
+    r"runtime/device/ops/matmul\.cuh$": "the parameters of all methods",
+    r"runtime/device/ops/matmul_(few|few_mma|line|row|tensor)\.cuh$": "main loops with two sums of an element",
+    r"runtime/device/ops/matmul_ways\.cuh$": "the choice of the main loop",
+}
+MOST_STAGE_FILES = 12
+
+
+def stages_in_place(tree):
+    """A stage of matmul is known by name in its own files and in those of KNOW_STAGES, which are at most twelve."""
+    unused, others = set(KNOW_STAGES), set()
+    for path, text in tree.items():
+        if not path.startswith(("compiler/", "ir/", "runtime/")) or not path.endswith((".cpp", ".h", ".cuh")) or STAGE_FILES.match(path):
+            continue
+        known = [where for where in KNOW_STAGES if re.match(where, path)]
+        found = [*STAGE_NAMES.finditer(blanked(text, strings=False)), *STAGE_FLAGS.finditer(blanked(text, strings=True))]
+        if known and found:
+            unused.difference_update(known)
+            others.add(path)
+            continue
+        for match in found:
+            yield path, line_of(text, match.start()), f"'{match[0]}' is known of a stage of matmul: ask for a property that stages declare"
+    for where in sorted(unused):
+        yield "tests/lint/lint.py", 1, f"KNOW_STAGES lists '{where}', where no stage is known any more"
+    if len(others) > MOST_STAGE_FILES:
+        yield "tests/lint/lint.py", 1, f"{len(others)} files besides their own know stages of matmul, more than {MOST_STAGE_FILES}"
+
+
 RULES = [host_or_device, includes_nothing, twins_agree, readmes, links, layers, waits_bounded, waits_compare, waits_acquire, no_volatile,
-         no_fence, flags_in_place, names_included, left_overs, headers_say, quoted_messages, messages_once, names_in_place]
+         no_fence, flags_in_place, names_included, left_overs, headers_say, quoted_messages, messages_once, names_in_place,
+         stages_in_place]
 
 
 def lint(tree, rules=None):
@@ -671,6 +714,11 @@ BAD = [
     (names_in_place, "compiler/passes/schedule.cpp", 'const auto* def = ops::find_op("sum");\n', "'sum'"),
     (names_in_place, "runtime/host/session.cpp", 'const std::set<std::string> kinds = {"rope_sines", "gelu"};\n', "'rope_sines'"),
     (names_in_place, "compiler/frontend/dsl_hints.cpp", ('op("', 'op("other_'), "no name is known any more"),
+    (stages_in_place, "compiler/ops/matmul.cpp", 'bool f(const Op& op) { return attr_flag(op, "pushed", false); }\n', "'\"pushed\"'"),
+    (stages_in_place, "compiler/codegen/codegen.cpp", 'bool f(const Call& c) { return functions::has_stage(c, "halve"); }\n', '"halve"'),
+    (stages_in_place, "compiler/passes/schedule.cpp", "bool f(const Op& op) { return is_paired(op); }\n", "'is_paired'"),
+    (stages_in_place, "runtime/device/ops/matmul_block.cuh", "constexpr int kSums = C::has_pair ? 2 : 1;\n", "'has_pair'"),
+    (stages_in_place, "runtime/device/ops/matmul_ways.cuh", ("has_halve", "has_mates"), "no stage is known any more"),
     (headers_say, "ir/novel.h", "#pragma once\n", "begins with a comment"),
     (headers_say, "ir/program_text.h", "\nint count_tasks(const Program& program);\n", "contract"),
     (headers_say, "runtime/host/jit.h", "\nclass Compiler {\n public:\n  void go();\n};\n", "contract"),

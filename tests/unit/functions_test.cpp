@@ -12,6 +12,7 @@
 #include "compiler/codegen/params.h"
 #include "compiler/cost/machine.h"
 #include "compiler/functions/matmul.h"
+#include "compiler/functions/matmul_method.h"
 #include "ir/program_text.h"
 #include "tests/catch.h"
 #include "tests/compiled.h"
@@ -46,7 +47,7 @@ TEST_CASE("the headers that a function names have it, and what it needs") {
   for (const functions::Function& f : functions::all_functions()) {
     INFO(f.name);
     CHECK(functions::find_function(f.name)->name == f.name);
-    CHECK(codegen::unknown_header(f) == "");
+    CHECK(codegen::unknown_header(f.source) == "");
     const std::string source = codegen::device_sources({&f});
     CHECK_THAT(source, Contains("MACO_OP void " + f.name + "(Context&") ||
                            Contains("MACO_FN void " + f.name + "(Context&"));
@@ -103,7 +104,8 @@ TEST_CASE("what is wrong with a call is said, by name") {
   CHECK(wrong("matmul", [](ir::Call& c) { c.operands.resize(2); }) ==
         Said{"gives 'matmul' 2 operands, which takes at least 3: a, b, y, more"});
   CHECK(wrong("matmul", [](ir::Call& c) { c.loads[0].operand = 0; }) ==
-        Said{"doesn't say how operand 'b' of 'matmul' is loaded"});
+        Said{"loads operand 0 of 'matmul', which its loader doesn't bring here",
+             "doesn't say how operand 'b' of 'matmul' is loaded"});
   CHECK(wrong("matmul", [](ir::Call& c) { c.loads.push_back(c.loads[0]); }) ==
         Said{"loads operand 'b' of 'matmul' twice"});
   CHECK(wrong("matmul", [](ir::Call& c) { c.operands.pop_back(); }) ==
@@ -164,12 +166,18 @@ TEST_CASE("the time of a task is what its function says, else that of its bytes"
 
 TEST_CASE("the work of a product's tile") {
   const cost::Machine &cpu = *cost::find_machine("cpu"), &gpu = *cost::find_machine("sm_90a");
-  functions::MatmulTile t{.rows = 4, .K = 256, .BM = 8, .BN = 16, .a_bytes = 2, .b_bytes = 4};
+  functions::MatmulTile t{.method = &functions::matmul_method("block"),
+                          .rows = 4,
+                          .K = 256,
+                          .BM = 8,
+                          .BN = 16,
+                          .a_bytes = 2,
+                          .b_bytes = 4};
   CHECK(functions::matmul_work(t, gpu).multiply_adds == 4 * 16 * 256);
   CHECK(functions::matmul_work(t, gpu).bytes == 256 * (16 * 4 + 4 * 2));
-  t.method = functions::MatmulMethod::Wgmma;
+  t.method = &functions::matmul_method("wgmma");
   CHECK(functions::matmul_work(t, gpu).matrix_multiply_adds == 8 * 16 * 256);
-  t.method = functions::MatmulMethod::Block;
+  t.method = &functions::matmul_method("block");
   t.rows = 40;
   CHECK(functions::matmul_work(t, cpu).multiply_adds == 8 * 16 * 256);
   CHECK(functions::matmul_work(t, cpu).bytes == 256 * (16 * 4 + 8 * 2));
@@ -178,11 +186,15 @@ TEST_CASE("the work of a product's tile") {
 }
 
 TEST_CASE("how the operands of a product come through pages") {
-  using functions::MatmulMethod;
-  functions::MatmulLoads m{.N = 512, .K = 256, .BM = 64, .BN = 256, .page_bytes = 16384};
+  functions::MatmulLoads m{.method = &functions::matmul_method("block"),
+                           .N = 512,
+                           .K = 256,
+                           .BM = 64,
+                           .BN = 256,
+                           .page_bytes = 16384};
   CHECK(!functions::matmul_load(m, 0));
   CHECK(functions::matmul_load(m, 1)->pages == 1);
-  m.method = MatmulMethod::Mma;
+  m.method = &functions::matmul_method("mma");
   // A page of a has two blocks, and stays while those of b, two pages each, go by.
   CHECK(functions::matmul_load(m, 0)->pages == 1);
   CHECK(functions::matmul_load(m, 1)->pages == 4);
@@ -190,7 +202,7 @@ TEST_CASE("how the operands of a product come through pages") {
   CHECK(functions::matmul_held_pages(256, 64, 1, 16384) == 2);
   CHECK(functions::matmul_held_pages(16, 64, 16, 16384) == 1);
   CHECK(functions::matmul_held_pages(64, 16, 16, 16384) == 4);
-  m.method = MatmulMethod::Wgmma;
+  m.method = &functions::matmul_method("wgmma");
   CHECK(functions::matmul_load(m, 0)->box == ir::Load::Box{64, 64, 256});
   CHECK(functions::matmul_load(m, 1)->box == ir::Load::Box{64, 64, 512});
   m.transpose_b = true;
@@ -210,7 +222,7 @@ TEST_CASE("how the operands of a product come through pages") {
 }
 
 TEST_CASE("weights in line are those of a lone row that eight warps share") {
-  functions::MatmulLoads m{.method = functions::MatmulMethod::Dot,
+  functions::MatmulLoads m{.method = &functions::matmul_method("dot"),
                            .N = 64,
                            .K = 4096,
                            .BM = 1,
@@ -229,7 +241,7 @@ TEST_CASE("weights in line are those of a lone row that eight warps share") {
     return functions::matmul_line_columns(other) == 0 && !functions::matmul_load(other, 1);
   };
   CHECK(refused([](auto& l) { l.lone = false; }));
-  CHECK(refused([](auto& l) { l.method = functions::MatmulMethod::Block; }));
+  CHECK(refused([](auto& l) { l.method = &functions::matmul_method("block"); }));
   CHECK(refused([](auto& l) { l.transpose_b = false; }));
   CHECK(refused([](auto& l) { l.K = 4096 + 256; }));
   CHECK(refused([](auto& l) { l.K = 65536; }));
@@ -241,11 +253,11 @@ TEST_CASE("weights in line are those of a lone row that eight warps share") {
   // What may be a pair, whose slices are narrower, comes as each of it would alone.
   m.N = 1004;
   m.BN = 8;
-  for (const bool paired : {false, true}) {
-    m.paired = paired;
+  for (const int64_t sums : {1, 2}) {
+    m.sums = sums;
     CHECK(functions::matmul_line_columns(m) == 0);
   }
-  m.paired = false;
+  m.sums = 1;
   m.N = 64;
   // Slices of six pages of eight columns; of two columns at least.
   m.K = 6144;
@@ -282,8 +294,8 @@ TEST_CASE("weights in line are those of a lone row that eight warps share") {
   CHECK(functions::matmul_line_columns(m) == 32);
   // Slices of short ones need room, and boxes: targets that copy 16 bytes at a time have neither.
   cost::Machine machine = *cost::find_machine("sm_90a");
-  for (const bool paired : {false, true}) {
-    m.paired = paired;
+  for (const int64_t sums : {1, 2}) {
+    m.sums = sums;
     m.K = 2048;
     CHECK(functions::matmul_line_columns(m) == 8);
     m.N = 4096;
@@ -423,7 +435,7 @@ TEST_CASE("functions from outside") {
   CHECK(own != std::string::npos);
   functions::Function lost = f;
   lost.source.headers = {"nowhere.cuh"};
-  CHECK(codegen::unknown_header(lost) == "nowhere.cuh");
+  CHECK(codegen::unknown_header(lost.source) == "nowhere.cuh");
 }
 
 }  // namespace

@@ -16,11 +16,12 @@ struct Product {
   using plan_rows = std::conditional_t<kDims, Value<0>, Const<kFewRows ? 8 : 9>>;
   static constexpr bool transpose_b = kTransposed, boxes = false, in_line = false, blocks = false,
                         a_packets = false, y_packets = false;
-  static constexpr auto method = kFewRows                    ? ops::MatmulMethod::dot
-                                 : kRows == Rows::Dims       ? ops::MatmulMethod::by_rows
-                                 : kRows == Rows::Tensor     ? ops::MatmulMethod::mma
-                                 : kRows == Rows::DimsTensor ? ops::MatmulMethod::by_rows_mma
-                                                             : ops::MatmulMethod::block;
+  using method = std::conditional_t<
+      kFewRows, ops::ByDot,
+      std::conditional_t<kRows == Rows::Dims, ops::ByRows,
+                         std::conditional_t<kRows == Rows::Tensor, ops::ByMma,
+                                            std::conditional_t<kRows == Rows::DimsTensor,
+                                                               ops::ByRowsMma, ops::ByBlock>>>>;
   static constexpr i64 few_rows =
       kTransposed && K_ % 8 == 0 && is_same<X, W> && sizeof(X) == 2 ? 32 : 8;
   static constexpr i64 slice = N_ >= 4096 ? 64 : N_ >= 1024 ? 32 : 16;
@@ -398,13 +399,13 @@ struct Shared : Product<X, X, float, N_, K_, BM_, BN_, kTransposed, false, Rows:
 // Products of four warps, of lines as any copy brings them.
 template <class C>
 struct Grouped : C {
-  static constexpr auto method = ops::MatmulMethod::wgmma;
+  using method = ops::ByWgmma;
   static i64 K_of(const Context&) { return C::K; }
 };
 template <class C>
 void load_tile(Context& ctx, u32 tile) {
   const Args args{ctx, nullptr};
-  if constexpr (C::method == ops::MatmulMethod::wgmma)
+  if constexpr (C::method::kGroups)
     ops::matmul_tensor_load<Alone<C>>(ctx, args, tile);
   else
     ops::matmul_load<Alone<C>>(ctx, args, tile);
@@ -520,7 +521,7 @@ template <class X_, class Y_, i64 N_, i64 K_, i64 BM_, i64 BN_, bool kTransposed
           class G_ = X_, int kPage = 16384>
 struct Formed : Product<X_, X_, Y_, N_, K_, BM_, BN_, kTransposed, true, Rows::Dims, kPage> {
   using G = G_;
-  static constexpr auto method = ops::MatmulMethod::dot;
+  using method = ops::ByDot;
   static constexpr bool kPaired = kPaired_;
   static constexpr double eps = 1e-3;
   struct More {};
@@ -608,13 +609,13 @@ void check_formed(i64 rows, bool normed) {
 template <class X, class Y, i64 N, i64 K, i64 BM, i64 BN>
 struct TensorPair : Formed<X, Y, N, K, BM, BN, true, true, X, 16384> {
   using plan_rows = Const<BM>;
-  static constexpr auto method = ops::MatmulMethod::mma;
+  using method = ops::ByMma;
 };
 // Columns [turned_begin, turned_end) are rotated.
 template <class X, i64 N, i64 K, i64 BM, i64 BN, i64 D_, i64 kBegin, i64 kEnd, bool kAdjacent>
 struct Turned : Formed<X, X, N, K, BM, BN, true, false, X, 16384> {
   using plan_rows = Const<BM>;
-  static constexpr auto method = ops::MatmulMethod::mma;
+  using method = ops::ByMma;
   static constexpr bool interleaved = kAdjacent;
   static constexpr i64 D = D_, turned_begin = kBegin, turned_end = kEnd;
 };

@@ -173,7 +173,7 @@ TEST_CASE("a product for decoding gives all SMs about the same") {
     s.K = 8192;
     s.transpose_b = true;
     const auto t = ops::choose_matmul_tiles(
-        s, ops::choose_matmul_method(s, *maco::cost::find_machine("sm_90a")),
+        s, maco::functions::choose_matmul_method(s, *maco::cost::find_machine("sm_90a")),
         *maco::cost::find_machine("sm_90a"), 132);
     REQUIRE(t);
     const int64_t tiles = (n + t->BN - 1) / t->BN, most = (tiles + 131) / 132 * t->BN;
@@ -199,9 +199,11 @@ TEST_CASE("tiles share K where there are too few, whatever SMs compute") {
   const auto& h200 = *maco::cost::find_machine("sm_90a");
   const auto depth = [&](int64_t rows, int64_t n, int64_t k, int32_t sms) {
     const ops::MatmulShape s = product_of(rows, n, k);
-    const auto tiles = ops::choose_matmul_tiles(s, ops::choose_matmul_method(s, h200), h200, sms);
+    const auto tiles =
+        ops::choose_matmul_tiles(s, maco::functions::choose_matmul_method(s, h200), h200, sms);
     REQUIRE(tiles);
-    CHECK(ops::refuse_matmul(s, ops::choose_matmul_method(s, h200), *tiles, h200).empty());
+    CHECK(ops::refuse_matmul(s, maco::functions::choose_matmul_method(s, h200), *tiles, h200)
+              .empty());
     return tiles->BK;
   };
   CHECK(depth(128, 8192, 8192, 132) == 4096);
@@ -217,11 +219,12 @@ TEST_CASE("tiles share K where there are too few, whatever SMs compute") {
   s.plan_rows = {1024, 1024};
   s.N = s.K = 8192;
   s.transpose_b = true;
-  CHECK(ops::choose_matmul_tiles(s, ops::choose_matmul_method(s, h200), h200, 132)->BK == 0);
+  CHECK(
+      ops::choose_matmul_tiles(s, maco::functions::choose_matmul_method(s, h200), h200, 132)->BK ==
+      0);
 }
 
 TEST_CASE("a product that sends has whole tiles, or halves that mates have") {
-  using maco::functions::MatmulMethod;
   const auto& h200 = *maco::cost::find_machine("sm_90a");
   int halved = 0;
   for (int64_t rows : {64, 70, 128, 256, 512})
@@ -230,10 +233,11 @@ TEST_CASE("a product that sends has whole tiles, or halves that mates have") {
         ops::MatmulShape s = product_of(rows, n, k);
         s.sent = true;
         for (int32_t sms : {132, 100, 37}) {
-          const auto t = ops::choose_matmul_tiles(s, MatmulMethod::Wgmma, h200, sms);
+          const auto t =
+              ops::choose_matmul_tiles(s, maco::functions::matmul_method("wgmma"), h200, sms);
           INFO(rows << " x " << n << " x " << k << " on " << sms);
           if (!t) continue;  // parts that tasks add up
-          CHECK(ops::may_send(s, MatmulMethod::Wgmma, *t, h200));
+          CHECK(ops::may_send(s, maco::functions::matmul_method("wgmma"), *t, h200));
           if (ops::matmul_parts(k, *t) == 2) ++halved;
         }
       }
@@ -258,7 +262,7 @@ TEST_CASE("tiles are those that took least") {
                             {1024, 5120, 27648, {128, 256, 6912}}}) {
     const ops::MatmulShape s = product_of(m.rows, m.N, m.K);
     const auto t =
-        ops::choose_matmul_tiles(s, maco::functions::MatmulMethod::Wgmma, h200, h200.sms);
+        ops::choose_matmul_tiles(s, maco::functions::matmul_method("wgmma"), h200, h200.sms);
     INFO(m.rows << " x " << m.N << " x " << m.K);
     REQUIRE(t);
     CHECK(t->BM == m.tiles.BM);
@@ -268,7 +272,6 @@ TEST_CASE("tiles are those that took least") {
 }
 
 TEST_CASE("floats of 8 bits go to tensor cores that have them") {
-  using maco::functions::MatmulMethod;
   ops::MatmulShape s;
   s.min_rows = s.max_rows = s.typical_rows = 256;
   s.plan_rows = {256, 256};
@@ -276,38 +279,38 @@ TEST_CASE("floats of 8 bits go to tensor cores that have them") {
   s.transpose_b = true;
   s.a = s.b = DType::F8E4M3;
   const auto method = [&](const char* target) {
-    return ops::choose_matmul_method(s, *maco::cost::find_machine(target));
+    return maco::functions::choose_matmul_method(s, *maco::cost::find_machine(target)).name();
   };
-  CHECK(method("sm_90a") == MatmulMethod::Wgmma);
-  CHECK(method("sm_89") == MatmulMethod::Mma);
-  CHECK(method("sm_80") == MatmulMethod::Block);
+  CHECK(method("sm_90a") == "wgmma");
+  CHECK(method("sm_89") == "mma");
+  CHECK(method("sm_80") == "block");
   s.min_rows = s.max_rows = s.typical_rows = 1;
   s.plan_rows = {1, 1};
-  CHECK(method("sm_90a") == MatmulMethod::Wgmma);
-  CHECK(method("sm_89") == MatmulMethod::Dot);
+  CHECK(method("sm_90a") == "wgmma");
+  CHECK(method("sm_89") == "dot");
   s.min_rows = s.max_rows = s.typical_rows = 256;
   s.plan_rows = {256, 256};
-  const auto refused = [&](MatmulMethod of, ops::MatmulTiles tiles) {
-    return ops::refuse_matmul(s, of, tiles, *maco::cost::find_machine("sm_90a"));
+  const auto refused = [&](const char* of, ops::MatmulTiles tiles) {
+    return ops::refuse_matmul(s, maco::functions::matmul_method(of), tiles,
+                              *maco::cost::find_machine("sm_90a"));
   };
-  CHECK(refused(MatmulMethod::Wgmma, {128, 128}) == "");
-  CHECK(refused(MatmulMethod::Wgmma, {128, 256}) ==
+  CHECK(refused("wgmma", {128, 128}) == "");
+  CHECK(refused("wgmma", {128, 256}) ==
         "a tile of method 'wgmma' of f8 has at most 16384 elements, not 32768");
-  CHECK(refused(MatmulMethod::Wgmma, {128, 128, 192}) ==
+  CHECK(refused("wgmma", {128, 128, 192}) ==
         "a tile has all of K or a multiple of 128 elements, at least 1/8 of 4096, not 192");
   s.y = DType::F32;
-  CHECK(refused(MatmulMethod::Wgmma, {128, 128}) ==
+  CHECK(refused("wgmma", {128, 128}) ==
         "method 'wgmma' multiplies f8e4m3 for results of less than 32 bits, not for f32");
-  CHECK(method("sm_90a") == MatmulMethod::Block);
+  CHECK(method("sm_90a") == "block");
   s.y = DType::F8E4M3;
   s.b = DType::F8E5M2;
-  CHECK(refused(MatmulMethod::Mma, {128, 128}) ==
+  CHECK(refused("mma", {128, 128}) ==
         "method 'mma' multiplies bf16, f16, f8e4m3 or f8e5m2 with the same, not f8e4m3 with "
         "f8e5m2");
   s.b = s.a;
   s.transpose_b = false;
-  CHECK(refused(MatmulMethod::Mma, {128, 128}) ==
-        "method 'mma' multiplies f8e4m3 only with transpose_b");
+  CHECK(refused("mma", {128, 128}) == "method 'mma' multiplies f8e4m3 only with transpose_b");
 }
 
 TEST_CASE("tiles of ops over rows cut the result exactly") {

@@ -102,7 +102,7 @@ void tile_by_algorithm(TileContext& context) {
   tile_user_algorithm(context, user_algorithm_of(context));
 }
 Cut choose_by_algorithm(const TileContext& context) {
-  if (is_pushed(context.op())) return pushed_cut(context);
+  if (moves_as_made(context.op())) return cut_as_made(context);
   const Algorithm* a = algorithm_of(context.graph(), context.op());
   if (!a) return choose_user_algorithm(context, user_algorithm_of(context));
   return a->choose ? a->choose(context) : Cut{};

@@ -37,8 +37,8 @@ void tile(TileContext& c) {
       operands.push_back(c.in(static_cast<int>(i)).buffer);
     return x_to_y.call("combine_finished", e, operands, {}, {{"epilogue", *epilogue}});
   };
-  if (is_pushed(c.op())) {
-    const Pushed sent = pushed(c);
+  if (moves_as_made(c.op())) {
+    const Arrivals sent = arrivals(c);
     e.sent = c.program()[sent.slots].dtype;
     const auto combine = combine_tiles(sent.slots);
     for (int64_t t = 0; t < x_to_y.tiles(); ++t)

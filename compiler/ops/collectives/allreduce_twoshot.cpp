@@ -18,7 +18,7 @@ Cut choose(const TileContext& c) { return choose_exchange(c, c.in(0), c.in(0).ro
 // For a matmul that adds up: ranks own blocks of rows, and the sums travel to all ranks in place.
 void tile_added(TileContext& c) {
   const Mat x = c.in(0), y = c.out(0);
-  const Pushed sent = pushed(c);
+  const Arrivals sent = arrivals(c);
   Exchanger blocks(c, boxes_of(c, x, ir::Expr(x.max_rows / c.world())), x.dtype, y.dtype, false);
   Sums sums{blocks.base(), sent.slots, {}, sent.arrived, {}};
   sums.exchange.reduce = reduction(c);
@@ -54,8 +54,8 @@ void tile(TileContext& c) {
   from_owner.packets = to_owner.packets && ir::size_of(x.dtype) == ir::size_of(y.dtype);
   to_owner.forward_packets = from_owner.packets;
   // If the matmul pushes the parts, they are on their way already.
-  std::optional<Pushed> sent;
-  if (is_pushed(c.op())) sent = pushed(c);
+  std::optional<Arrivals> sent;
+  if (moves_as_made(c.op())) sent = arrivals(c);
   const ir::BufferId parts = sent ? sent->slots : x_to_y.slots("parts", to_owner, x.dtype);
   const ir::BufferId sums = x_to_y.slots("sums", from_owner, y.dtype);
   std::optional<Exchanger::Call> put;

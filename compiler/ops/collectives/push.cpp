@@ -33,7 +33,11 @@ ir::Expr rows_of(const TileContext& c, const Mat& x) {
 
 }  // namespace
 
-bool is_pushed(const ir::Op& op) { return attr_flag(op, "pushed", false); }
+bool moves_as_made(const ir::Op& op) { return attr_flag(op, "pushed", false); }
+void move_as_made(ir::Op& product, ir::Op& collective) {
+  collective.attrs["pushed"] = product.attrs["pushed"] = {true, collective.loc};
+}
+AttrSpec as_made_attr() { return {"pushed", AttrType::Bool, false, "false", {}, true}; }
 
 // Searches backwards from the collective: the matmul usually stands right before it.
 std::optional<ir::OpId> product_of(const ir::Graph& graph, const ir::Op& collective) {
@@ -68,10 +72,10 @@ bool is_sum_of_tiles(const ir::Op& collective) {
 }
 
 std::optional<ir::OpId> pushed_to(const ir::Graph& graph, ir::OpId product) {
-  if (!is_pushed(graph[product])) return std::nullopt;
+  if (!moves_as_made(graph[product])) return std::nullopt;
   const ir::TensorId y = graph[product].out[0];
   for (size_t i = index(product) + 1; i < graph.ops.size(); ++i)
-    if (const ir::Op& op = graph.ops[i]; !op.in.empty() && op.in[0] == y && is_pushed(op))
+    if (const ir::Op& op = graph.ops[i]; !op.in.empty() && op.in[0] == y && moves_as_made(op))
       return ir::id_of<ir::OpId>(i);
   return std::nullopt;
 }
@@ -90,6 +94,7 @@ std::string refuse_push(const ir::Graph& graph, const ir::Op& collective,
           refuse_to_send(graph, product, machine, is_one_shot_sum(collective), may_mate);
       !why.empty())
     return why;
+  if (!method_takes(graph, product, machine, "send")) return "the product's method can't send";
   const ir::Shape& x = graph[collective.in[0]].shape;
   const auto rows_of_x =
       ir::bounds(leading(x), [&](std::string_view name) { return graph.range_of(name); });
@@ -139,7 +144,7 @@ bool products_outweigh(const ir::Graph& graph) {
       const double rows = *results / static_cast<double>(columns * ir::size_of(y.dtype));
       products += *weights * std::max(kRead, 2 * rows / static_cast<double>(ir::size_of(b.dtype)));
     }
-    if (!def || !def->collective || is_pushed(op)) continue;
+    if (!def || !def->collective || moves_as_made(op)) continue;
     if (!exchanges_tiles(graph, op)) return false;
     const auto in = most_bytes(graph, op.in[0]), out = most_bytes(graph, op.out[0]);
     if (!in || !out) return false;
@@ -155,7 +160,7 @@ bool little_is_left(const ir::Graph& graph) {
   for (const ir::Op& op : graph.ops) {
     const OpDef* def = find_op(op.kind);
     if (!def || !def->collective) continue;
-    if (is_pushed(op)) {
+    if (moves_as_made(op)) {
       sent = true;
       continue;
     }
@@ -173,11 +178,11 @@ bool all_compute(const ir::Graph& graph) {
   return little_is_left(graph) || products_outweigh(graph);
 }
 
-void check_pushed(InferContext& c) {
-  if (!is_pushed(c.op())) return;
+void check_as_made(InferContext& c) {
+  if (!moves_as_made(c.op())) return;
   const std::string algorithm = c.word("algorithm", "auto");
   const auto product = product_of(c.graph(), c.op());
-  if (!product || !is_pushed(c.graph()[*product]))
+  if (!product || !moves_as_made(c.graph()[*product]))
     c.error_attr("pushed", fmt::format("'pushed' of '{}' needs a product that is pushed, too, "
                                        "behind its operand",
                                        c.op().kind));
@@ -186,21 +191,21 @@ void check_pushed(InferContext& c) {
                  fmt::format("'pushed' of '{}' isn't for algorithm '{}'", c.op().kind, algorithm));
 }
 
-Cut pushed_cut(const TileContext& c) {
+Cut cut_as_made(const TileContext& c) {
   const auto product = product_of(c.graph(), c.op());
   MACO_CHECK(product, c.op().name);
   const TileContext beside = TileContext(c).beside(*product);
   Cut cut = cut_of(c.graph()[*product]);
   if (cut.tile.empty()) cut = beside.cut();
   return {sends_packets(cut) ? "packets" : "stores",
-          {cut.tile[0], is_halved(beside, cut) ? cut.tile[1] / 2 : cut.tile[1]}};
+          {cut.tile[0], has_mates(beside, cut) ? cut.tile[1] / 2 : cut.tile[1]}};
 }
 
-Pushed begin_push(TileContext& c) {
+Arrivals begin_arrivals(TileContext& c) {
   const Mat x = operand_of(c);
   const bool packets = in_packets(c);
   Exchanger tiles(c, boxes_of(c, x, rows_of(c, x)), x.dtype, x.dtype, packets);
-  Pushed pushed{tiles.base(), {}, {}};
+  Arrivals pushed{tiles.base(), {}, {}};
   functions::Exchange& e = pushed.exchange;
   // Each result goes out as one packet, from whoever has it.
   if (packets) e.sent = ir::DType::F32;
@@ -221,9 +226,9 @@ Pushed begin_push(TileContext& c) {
   return pushed;
 }
 
-Pushed pushed(TileContext& c) {
+Arrivals arrivals(TileContext& c) {
   const std::optional<Messages::Channel>& made = c.messages().channel(c.id());
-  if (!made) return begin_push(c);
+  if (!made) return begin_arrivals(c);
   return {{}, made->slots, made->arrived};
 }
 

@@ -13,8 +13,15 @@
 
 namespace maco::ops {
 
-/// Whether the op, a collective or the matmul that makes its operand, has `pushed`.
-bool is_pushed(const ir::Op& op);
+struct MatmulTiling;
+
+/// Whether the op is a collective that moves its operand tile by tile as a matmul makes it, or that
+/// matmul: both have the attribute `pushed`.
+bool moves_as_made(const ir::Op& op);
+/// Makes them so.
+void move_as_made(ir::Op& product, ir::Op& collective);
+/// The attribute, which only passes write.
+AttrSpec as_made_attr();
 /// The op that makes the collective's operand, if it is a matmul.
 std::optional<ir::OpId> product_of(const ir::Graph& graph, const ir::Op& collective);
 /// Whether it is an allreduce with algorithm `oneshot`, to which matmuls of few rows send packets.
@@ -29,7 +36,7 @@ std::string refuse_push(const ir::Graph& graph, const ir::Op& collective,
                         const cost::Machine& machine, bool may_mate);
 
 /// Reports, for a collective with `pushed`, what forbids this in any graph.
-void check_pushed(InferContext& collective);
+void check_as_made(InferContext& collective);
 
 /// Whether SMs that compute should also do all of the graph's communication, and no SMs be set
 /// aside. Either matmuls push something and the rest is little, or matmuls take so much longer than
@@ -38,24 +45,27 @@ bool all_compute(const ir::Graph& graph);
 
 /// The cut of a pushed collective: that of its matmul or, if the matmul's tasks are mates, halves
 /// of its tiles.
-Cut pushed_cut(const TileContext& collective);
+Cut cut_as_made(const TileContext& collective);
 
 /// Where the tiles of a pushed collective arrive. Made when the matmul is cut into tasks, which
 /// comes first.
-struct Pushed {
+struct Arrivals {
   functions::Exchange exchange;  // of the matmul's tiles
   ir::BufferId slots{};
   /// By tile of a block. If a tile has one reader, that reader is also told of its own rank's tile.
   std::vector<ir::EventId> arrived;
 };
+/// The parameters of stage send, of a matmul that is cut so.
+std::vector<ir::Param> send_params(const TileContext& product, const MatmulTiling& tiling,
+                                   const functions::Exchange& exchange);
 /// Makes slots and events, for the matmul's tile rule.
-Pushed begin_push(TileContext& collective);
-/// What begin_push has made.
-Pushed pushed(TileContext& collective);
+Arrivals begin_arrivals(TileContext& collective);
+/// What begin_arrivals has made.
+Arrivals arrivals(TileContext& collective);
 
 /// Whether the matmul that pushes the operand of an allreduce also reduces the block of rows that
 /// its rank owns. It first computes other ranks' blocks, and its own block last; by then the other
-/// ranks' parts of its block have mostly arrived, and it adds them. (compiler/ops/matmul.cpp)
+/// ranks' parts of its block have mostly arrived, and it adds them. (compiler/ops/stages/add.cpp)
 bool adds_up(const TileContext& collective);
 /// Whether adds_up would hold if the collective, an allreduce by `twoshot`, were pushed.
 bool may_add_up(const TileContext& collective);

@@ -20,8 +20,8 @@ void tile(TileContext& c) {
   functions::Exchange e = x_to_y.base();
   e.own_blocked = true;
   e.reduce = reduction(c);
-  if (is_pushed(c.op())) {
-    const Pushed sent = pushed(c);
+  if (moves_as_made(c.op())) {
+    const Arrivals sent = arrivals(c);
     const auto combine = x_to_y.call("combine", e, {x.buffer, sent.slots, y.buffer});
     for (int64_t t = 0; t < x_to_y.tiles(); ++t)
       c.wait(x_to_y.task(combine, t), sent.arrived[static_cast<size_t>(t)], ir::RankRef::all());

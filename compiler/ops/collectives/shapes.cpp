@@ -46,7 +46,7 @@ void infer_finished(InferContext& c) {
       c.error_in(i, "'epilogue' of 'allreduce' takes floats of the sum's shape");
     if (i > 0) types.push_back(c.in(i).dtype);
   }
-  if (!is_pushed(c.op()) || c.word("algorithm", "auto") != "oneshot")
+  if (!moves_as_made(c.op()) || c.word("algorithm", "auto") != "oneshot")
     c.error_attr("epilogue",
                  "'epilogue' of 'allreduce' is for algorithm 'oneshot' of what a product sends");
   if (const std::string why = ir::check_body(*body, types); !why.empty())
@@ -63,7 +63,7 @@ void infer_allreduce(InferContext& c) {
   } else if (check_reduce(c)) {
     infer_same(c);
   }
-  check_pushed(c);
+  check_as_made(c);
 }
 void infer_allgather(InferContext& c) {
   ir::Shape s = c.in(0).shape;
@@ -82,7 +82,7 @@ std::optional<Expr> block_rows(InferContext& c) {
   return std::nullopt;
 }
 void infer_reduce_scatter(InferContext& c) {
-  check_pushed(c);
+  check_as_made(c);
   if (!check_reduce(c)) return;
   if (auto n = block_rows(c)) {
     ir::Shape s = c.in(0).shape;
@@ -133,8 +133,8 @@ void infer_recv(InferContext& c) {
 }
 
 std::string refuse_cut(const TileContext& c, const Cut& cut) {
-  if (is_pushed(c.op())) {
-    const Cut product = pushed_cut(c);
+  if (moves_as_made(c.op())) {
+    const Cut product = cut_as_made(c);
     if (cut != product)
       return fmt::format("the product that sends its tiles has those of {} x {}", product.tile[0],
                          product.tile[1]);
@@ -161,7 +161,6 @@ AttrSpec reduce_attr() {
 AttrSpec epilogue_attr() { return {"epilogue", AttrType::Word, false, "", {}, true}; }
 
 // Set by the rule `send` of `fuse`.
-AttrSpec pushed_attr() { return {"pushed", AttrType::Bool, false, "false", {}, true}; }
 
 // The words include those of the format that no op implements yet; such a word is refused by name.
 // words_of adds registered algorithms.
@@ -199,12 +198,12 @@ std::vector<OpDef> collective_ops() {
     ops.push_back(std::move(d));
   };
   add("allreduce", "the reduction over all ranks, on every rank",
-      {reduce_attr(), algorithm_attr(), pushed_attr(), epilogue_attr()}, infer_allreduce,
+      {reduce_attr(), algorithm_attr(), as_made_attr(), epilogue_attr()}, infer_allreduce,
       tile_by_algorithm);
   add("allgather", "all ranks' blocks, in rank order", {algorithm_attr()}, infer_allgather,
       tile_by_algorithm);
   add("reduce_scatter", "rank r gets block r of the reduction",
-      {reduce_attr(), algorithm_attr(), pushed_attr()}, infer_reduce_scatter, tile_by_algorithm);
+      {reduce_attr(), algorithm_attr(), as_made_attr()}, infer_reduce_scatter, tile_by_algorithm);
   add("alltoall", "block i of rank r goes to block r of rank i", {own_algorithm_attr()},
       infer_alltoall, tile_by_algorithm);
   add("broadcast", "the root's tensor, on every rank",

@@ -15,9 +15,7 @@ void check(InferContext& c, const MatmulInputs&, int first) {
     c.error_in(first, "'matmul' needs weights of its norm for each element of a row");
 }
 
-std::string refuse_cut(const TileContext& c, const Cut& cut) {
-  if (functions::matmul_method(cut.method) != functions::MatmulMethod::Dot)
-    return "a product of normed rows takes method 'dot'";
+std::string refuse_cut(const TileContext& c, const Cut&) {
   if (c.in(0).max_rows > functions::kMostNormedRows)
     return fmt::format("a product norms up to {} rows, not {}", functions::kMostNormedRows,
                        c.in(0).max_rows);

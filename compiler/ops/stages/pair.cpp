@@ -1,7 +1,4 @@
 // Stage pair: a is multiplied by two matrices of one shape, and the epilogue gets both sums.
-#include <fmt/format.h>
-
-#include "compiler/functions/matmul.h"
 #include "compiler/ops/matmul_stage.h"
 #include "compiler/ops/matmul_tiles.h"
 
@@ -17,12 +14,6 @@ void check(InferContext& c, const MatmulInputs& inputs, int first) {
         "and an epilogue, without bias and activation");
 }
 
-std::string refuse_cut(const TileContext&, const Cut& cut) {
-  const functions::MatmulMethod method = functions::matmul_method(cut.method);
-  if (method == functions::MatmulMethod::Dot || functions::only_tensor_cores(method)) return "";
-  return "a pair of products takes method 'dot', 'mma' or 'wgmma'";
-}
-
 }  // namespace
 
 MatmulStage pair_stage() {
@@ -33,7 +24,6 @@ MatmulStage pair_stage() {
           .in_blocks = true,
           .check = check,
           .shape = [](const ir::Graph&, const ir::Op&, MatmulShape& s) { s.sums = 2; },
-          .refuse_cut = refuse_cut,
           .reads =
               [](const TileContext& c, const MatmulPart& part, int first, int) {
                 const Mat other = c.in(first);

@@ -47,7 +47,7 @@ std::string refuse(const ir::Graph& graph, const ir::Op& op, const PassContext& 
   if (std::string why = ops::refuse_push(graph, op, context.machine, may_mate); !why.empty())
     return why;
   if (is_cut(op) || is_cut(graph[*ops::product_of(graph, op)])) return "one of them is cut already";
-  // Pushed tiles travel while others are multiplied, and beside whatever else runs then.
+  // Arrivals tiles travel while others are multiplied, and beside whatever else runs then.
   if (!overlaps_with_all(graph, op)) return "it isn't to overlap with the product";
   if (is_told_when(op)) return "a constraint says when it starts";
   if (op.overlap_group && std::any_of(graph.ops.begin(), graph.ops.end(), [&](const ir::Op& o) {
@@ -73,7 +73,7 @@ bool fold_sends(ir::Graph& graph, PassContext& context) {
   for (size_t i = 0; i < graph.ops.size(); ++i) {
     ir::Op& op = graph.ops[i];
     if (!ops::find_op(op.kind)->collective || op.in.empty() || graph.world < 2 ||
-        ops::is_pushed(op))
+        ops::moves_as_made(op))
       continue;
     const auto maker = ops::product_of(graph, op);
     if (!maker) continue;
@@ -84,7 +84,7 @@ bool fold_sends(ir::Graph& graph, PassContext& context) {
     }
     const auto bytes_now = [&] { return symmetric_bytes(graph, ir::id_of<ir::OpId>(i), context); };
     const int64_t before = graph.comm_buffer_bytes ? bytes_now() : 0;
-    op.attrs["pushed"] = product.attrs["pushed"] = {true, op.loc};
+    ops::move_as_made(product, op);
     if (graph.comm_buffer_bytes) {  // larger tiles may take more room
       const int64_t more = bytes_now() - before;
       if (more > 0 && bytes + more > *graph.comm_buffer_bytes) {

@@ -45,7 +45,7 @@ class Sums {
 
  private:
   static bool is_sum(const Op& op) {
-    return ops::is_one_shot_sum(op) && ops::is_pushed(op) && !op.attrs.count("epilogue");
+    return ops::is_one_shot_sum(op) && ops::moves_as_made(op) && !op.attrs.count("epilogue");
   }
   // Whether the op is elementwise and the only reader of `t`.
   bool reads_it_alone(size_t op, TensorId t) const {

@@ -16,15 +16,17 @@
 
 namespace maco::ops {
 
-// The methods above; by_...: dot or the other method, whichever suits the launch's rows.
-enum class MatmulMethod : u8 { dot, block, mma, wgmma, by_rows, by_rows_mma };
-MACO_FN constexpr bool takes_dot(MatmulMethod m) {
-  return m == MatmulMethod::dot || m == MatmulMethod::by_rows || m == MatmulMethod::by_rows_mma;
-}
-MACO_FN constexpr bool takes_mma(MatmulMethod m) {
-  return m == MatmulMethod::mma || m == MatmulMethod::by_rows_mma;
-}
-MACO_FN constexpr bool takes_wgmma(MatmulMethod m) { return m == MatmulMethod::wgmma; }
+// What a method is (C::method), where it says nothing else; matmul_ways.cuh has those above. The
+// task's code is its load<C> and multiply<C>; only these know where sums are in the meantime.
+struct AnyMethod {
+  // Whether a launch with few rows takes dot instead; whether no other launch takes the method.
+  static constexpr bool kDot = false, kFewOnly = false;
+  // Whether tensor cores make tiles that may be sent; whether four warps multiply together.
+  static constexpr bool kTiles = false, kGroups = false;
+  // Fills pages, for calls that load something.
+  template <class C>
+  static MACO_FN void load(Context&, const Args&, u32) {}
+};
 
 // Elements in the CTA's shared memory, aligned to their vector.
 template <int N, class T, class A>
@@ -212,18 +214,19 @@ struct MatmulWay {
 };
 template <class C, class F>
 MACO_FN void matmul_way(Context& ctx, F f) {
-  if constexpr (!takes_dot(C::method)) {
+  using Method = typename C::method;
+  if constexpr (!Method::kDot) {
     f(MatmulWay<0>());
-  } else if constexpr (C::method == MatmulMethod::dot && C::plan_rows::is_constant) {
+  } else if constexpr (Method::kFewOnly && C::plan_rows::is_constant) {
     constexpr bool kLone = C::plan_rows::value <= 1;
     f(MatmulWay<kLone ? 1 : (int)C::BM, kFewOnCores<C> && !kLone>());
   } else {
     const i64 rows = C::plan_rows::get(ctx);
     if (rows <= 1) {
       f(MatmulWay<1>());
-    } else if (C::method == MatmulMethod::dot || rows <= C::few_rows) {
+    } else if (Method::kFewOnly || rows <= C::few_rows) {
       f(MatmulWay<(int)least(C::BM, C::few_rows), kFewOnCores<C>>());
-    } else if constexpr (C::method != MatmulMethod::dot) {
+    } else if constexpr (!Method::kFewOnly) {
       f(MatmulWay<0>());
     }
   }

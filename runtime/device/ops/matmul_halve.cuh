@@ -1,14 +1,14 @@
 // matmul whose tasks cover half of K each. Mates have the same tile, exchange the sums of half of
 // its columns each, and each finishes the other half.
 //
-// Operands and C as for matmul, with stage send or without, on tensor cores by boxes; BK: half of K,
-// rounded up.
+// Operands and C as for matmul, with stage send or without, on tensor cores by boxes; BK: half of
+// K, rounded up.
 
 namespace maco::ops {
 
 template <class C>
 struct Halved {
-  static_assert(takes_wgmma(C::method) && C::BM >= 64 && MatmulTile<C>::kParts == 2,
+  static_assert(C::method::kGroups && C::BM >= 64 && MatmulTile<C>::kParts == 2,
                 "mates have halves of K, and tall tiles");
   static constexpr u32 kBytes = (u32)(C::BM * C::BN / 2) * 4;
   static constexpr int kPages = (kBytes + Cta::kPageBytes - 1) / Cta::kPageBytes;

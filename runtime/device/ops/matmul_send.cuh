@@ -14,7 +14,7 @@ namespace maco::ops {
 template <class C>
 struct TilePeers {
   using Y = typename C::Y;
-  static_assert(takes_mma(C::method) || takes_wgmma(C::method), "tensor cores have tiles to send");
+  static_assert(C::method::kTiles, "tensor cores have tiles to send");
   static_assert(C::mode == PeerMode::others || C::mode == PeerMode::owner ||
                     C::mode == PeerMode::block || C::mode == PeerMode::each,
                 "a tile has its peers");
@@ -88,7 +88,7 @@ struct SendTiles {
   using Pusher = typename Either<C::behind, typename NoSend<C>::Pusher, TilePusher<C>>::type;
   static MACO_FN void element(const MatmulTile<C>& t, const Args& args, i64 row, i64 col,
                               typename C::Y y) {
-    if constexpr (takes_dot(C::method)) matmul_send_element(t, args, row, col, y);
+    if constexpr (C::method::kDot) matmul_send_element(t, args, row, col, y);
   }
 };
 

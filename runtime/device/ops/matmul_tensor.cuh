@@ -56,7 +56,7 @@ template <class C>
 struct TensorShape {
   using T = typename C::X;
   static constexpr bool kSwap = C::BM < 64;  // b is the tall operand
-  static constexpr bool kGroups = takes_wgmma(C::method), kBulk = kGroups || C::blocks;
+  static constexpr bool kGroups = C::method::kGroups, kBulk = kGroups || C::blocks;
   // K is the slow axis of b[K,N].
   static constexpr bool kAcross = !C::transpose_b;
   static constexpr int kParts = MatmulTile<C>::kParts, kSums = C::has_pair ? 2 : 1;

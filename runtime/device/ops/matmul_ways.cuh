@@ -2,7 +2,8 @@
 
 namespace maco::ops {
 
-// Methods whose code may be a function of its own; asynchronous multiplications must be inlined.
+// Code that may be a function of its own; asynchronous multiplications must be inlined. kRows: the
+// most rows of dot; 0: many rows.
 template <class C, int kRows, bool kCores>
 MACO_OP void matmul_alone(Context& ctx, Args args, u32 tile) {
   using P = MatmulPages<C, kRows, kCores>;
@@ -18,14 +19,58 @@ MACO_OP void matmul_alone(Context& ctx, Args args, u32 tile) {
 }
 template <class C, int kRows, bool kCores>
 MACO_OP void matmul_load_alone(Context& ctx, Args args, u32 tile) {
-  if constexpr (kRows == 0 && (takes_wgmma(C::method) || C::blocks)) {
-    matmul_boxes_load<C>(ctx, args, tile);
-  } else if constexpr (kRows == 0 && takes_mma(C::method)) {
-    matmul_tensor_load<C>(ctx, args, tile);
+  if constexpr (kRows == 0) {
+    C::method::template load<C>(ctx, args, tile);
   } else {
     matmul_fill<C, MatmulPages<C, kRows, kCores>>(ctx, args, tile);
   }
 }
+
+// The methods of matmul.cuh; compiler/functions/matmul_methods.cpp lists them.
+struct ByDot : AnyMethod {
+  static constexpr bool kDot = true, kFewOnly = true;
+};
+struct ByBlock : AnyMethod {
+  template <class C>
+  static MACO_FN void load(Context& ctx, const Args& args, u32 tile) {
+    if constexpr (C::blocks)
+      matmul_boxes_load<C>(ctx, args, tile);
+    else
+      matmul_fill<C, MatmulPages<C, 0>>(ctx, args, tile);
+  }
+  template <class C>
+  static MACO_FN void multiply(Context& ctx, const Args& args, u32 tile) {
+    if constexpr (C::blocks)
+      matmul_tensor<C>(ctx, args, tile);
+    else
+      matmul_alone<C, 0, false>(ctx, args, tile);
+  }
+};
+struct ByMma : AnyMethod {
+  static constexpr bool kTiles = true;
+  template <class C>
+  static MACO_FN void load(Context& ctx, const Args& args, u32 tile) {
+    matmul_tensor_load<C>(ctx, args, tile);
+  }
+  template <class C>
+  static MACO_FN void multiply(Context& ctx, const Args& args, u32 tile) {
+    matmul_tensor<C>(ctx, args, tile);
+  }
+};
+struct ByWgmma : ByMma {
+  static constexpr bool kGroups = true;
+  template <class C>
+  static MACO_FN void load(Context& ctx, const Args& args, u32 tile) {
+    matmul_boxes_load<C>(ctx, args, tile);
+  }
+};
+// Dot or the other method, whichever suits the launch's rows.
+struct ByRows : ByBlock {
+  static constexpr bool kDot = true;
+};
+struct ByRowsMma : ByMma {
+  static constexpr bool kDot = true;
+};
 
 // matmul_way calls this with the way that it has chosen.
 template <class C>
@@ -45,8 +90,8 @@ struct MatmulCompute {
   u32 tile;
   template <class Way>
   MACO_FN void operator()(Way) const {
-    if constexpr (Way::rows == 0 && (takes_mma(C::method) || takes_wgmma(C::method) || C::blocks)) {
-      matmul_tensor<C>(ctx, args, tile);
+    if constexpr (Way::rows == 0) {
+      C::method::template multiply<C>(ctx, args, tile);
     } else {
       matmul_alone<C, Way::rows, Way::cores>(ctx, args, tile);
     }
