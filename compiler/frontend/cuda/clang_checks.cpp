@@ -135,10 +135,10 @@ class Refusals : public DynamicRecursiveASTVisitor {
   }
   bool VisitGCCAsmStmt(GCCAsmStmt* statement) override {
     const std::string text = statement->getAsmString();
-    struct Word {
+    struct RefusedWord {
       const char *text, *why;
     };
-    constexpr Word words[] = {
+    constexpr RefusedWord words[] = {
         {"bar.", "barriers belong to the worker; use __syncthreads"},
         {"barrier.", "barriers belong to the worker; use __syncthreads"},
         {"%tid", "it is not the thread of the block; use threadIdx"},
@@ -161,7 +161,7 @@ class Refusals : public DynamicRecursiveASTVisitor {
         {"ld.global.nc", "another task may write it in the same launch; use ld.global"},
         {"multimem.", "tasks don't use multicast memory"},
     };
-    for (const Word& w : words) {
+    for (const RefusedWord& w : words) {
       const size_t at = text.find(w.text);
       const auto in_word = [](char c) {
         return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.';
