@@ -2,10 +2,8 @@
 # Builds and tests what needs no GPU. Arguments behind the tier go to ctest, such as -R unit.
 #
 #   tools/test.sh quick   before a commit: builds, and leaves out what takes long
-#   tools/test.sh         as CI: sets up, and runs a seventh of the suites that take longest; which one depends on the commit
-#   tools/test.sh more    before a release: all of them, in full
-#
-# MACO_TEST_PART=2/7 chooses the part of the suites that take longest.
+#   tools/test.sh         as CI: sets up, and runs every suite; of sweeps over what is made up a fixed share
+#   tools/test.sh more    before a release: the sweeps in full (MACO_TEST_MORE), and more random cases (MACO_PROOFS_MORE)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -18,13 +16,10 @@ esac
 [[ $tier == quick ]] || tools/setup.sh
 jobs=$(nproc)
 
-commit=$(git rev-parse --short=6 HEAD 2>/dev/null) || commit=0
 case $tier in
-  quick) part=1/7; set -- -LE long "$@" ;;
-  more) part=1/1 ;;
-  full) part=$((16#$commit % 7 + 1))/7 ;;
+  quick) set -- -LE long "$@" ;;
+  more) export MACO_TEST_MORE=1 MACO_PROOFS_MORE=${MACO_PROOFS_MORE:-4} ;;
 esac
-export MACO_TEST_PART=${MACO_TEST_PART:-$part}
 
 began=$SECONDS
 configured=$(cmake --preset default) || { echo "$configured"; exit 1; }
@@ -33,8 +28,8 @@ built=$((SECONDS - began))
 # The Python package as users install it; its tests say so where it isn't there.
 if [[ $tier != quick && -x .venv/bin/python ]]; then tools/wheel.sh || exit 1; fi
 
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+log=$(mktemp) used=$(mktemp)
+trap 'rm -f "$log" "$used"' EXIT
 status=0
 ctest --test-dir build --output-on-failure --no-tests=error -j "$jobs" "$@" 2>&1 | tee "$log" || status=$?
 
@@ -62,7 +57,9 @@ if [[ -f $said ]]; then
   skipped=$(reasons)
   printf '\nSkipped:\n%s\n' "${skipped:-  nothing}"
 fi
-printf '\nPart %s of what takes longest. Built in %d s. Seconds by suite:\n' "$MACO_TEST_PART" "$built"
+times >"$used"  # the second line: minutes and seconds of what this shell started, by itself and in the system
+busy=$(awk 'NR == 2 { gsub(/[ms]/, " "); printf "%d", ($1 + $3) * 60 + $2 + $4 }' "$used")
+printf '\nBuilt in %d s; build and tests took %d s of one processor, on %d. Seconds by suite:\n' "$built" "$busy" "$jobs"
 sed -nE 's|^ *[0-9]+/[0-9]+ Test +#[0-9]+: +([^ ]+) \.+ *\**(.*[^ ]) +([0-9.]+) sec.*|\3 \1 \2|p' "$log" | sort -rn |
   awk '{ seconds = $1; name = $2; $1 = $2 = ""; printf "%9.1f  %-36s%s\n", seconds, name, $0 }'
 echo

@@ -16,44 +16,6 @@ except ImportError:
     sys.path.insert(0, str(HERE.parent))
     import maco
 
-# What compiles many kernels or starts many processes. With MACO_TEST_PART=k/n (tests/README.md) every n-th test of it runs.
-LONG = (
-    "test_api_document",
-    "test_backend",
-    "test_c10d",
-    "test_collectives",
-    "test_context",
-    "test_distributed",
-    "test_docs_python",
-    "test_examples",
-    "test_functional",
-    "test_fx",
-    "test_llm",
-    "test_models",
-    "test_mscclpp",
-    "test_mscclpp_refused",
-    "test_nn",
-    "test_optimize",
-    "test_persistent",
-    "test_pipeline",
-    "test_profiler",
-    "test_schedule",
-    "test_torch_suites",
-    "test_transformers",
-    "test_words",
-)
-
-
-def pytest_collection_modifyitems(config, items):
-    part, _, parts = os.environ.get("MACO_TEST_PART", "1/1").partition("/")
-    if int(parts or 1) < 2 or len({item.module.__name__ for item in items}) < 4:
-        return  # a few files are asked for
-    long = [item for item in items if item.module.__name__ in LONG]
-    left = {id(item) for i, item in enumerate(long) if i % int(parts) != int(part) - 1}
-    config.hook.pytest_deselected(items=[item for item in items if id(item) in left])
-    items[:] = [item for item in items if id(item) not in left]
-
-
 PACKAGE_PARENT = str(Path(maco.__file__).resolve().parent.parent)
 
 

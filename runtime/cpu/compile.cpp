@@ -121,9 +121,9 @@ std::shared_ptr<CpuLibrary> compile_cpu_kernels(const std::vector<std::string>& 
   status = {};
   std::vector<std::string> command = find_cpu_compiler(status);
   if (command.empty()) return nullptr;
-  for (std::string& flag : cpu_kernel_flags(options.check_access, options.profile))
-    command.push_back(std::move(flag));
-  if (options.quick) command.push_back("-Og");  // the last -O flag counts
+  std::vector<std::string> flags = cpu_kernel_flags(options.check_access, options.profile);
+  if (options.quick) flags.push_back("-O0");  // the last -O flag counts
+  add_flags(command, std::move(flags));
   std::vector<std::string> sources;
   for (const std::string& kernel : kernels) sources.push_back(code_of(kernel));
 

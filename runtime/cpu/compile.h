@@ -14,7 +14,7 @@ namespace maco::runtime {
 struct CpuCompileOptions {
   bool check_access = false;  // kernels call RoleContext::access
   bool verbose = false;       // reports on standard error what is done
-  bool quick = false;         // compiles in half the time; the code is several times slower
+  bool quick = false;         // compiles in a third of the time; the code is several times slower
   bool profile = false;       // kernels stamp their tasks
 };
 

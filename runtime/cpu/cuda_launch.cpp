@@ -36,7 +36,7 @@ Status load(const std::string& original, Launch& launch) {
   Status status;
   std::vector<std::string> command = find_cpu_compiler(status);
   if (command.empty()) return status;
-  for (std::string& flag : cpu_kernel_flags(false, false)) command.push_back(std::move(flag));
+  add_flags(command, cpu_kernel_flags(false, false));
   return compile_and_load(
       {{"original.cpp", translation_unit(original)}}, std::move(command), false,
       [&](const std::string& path) {

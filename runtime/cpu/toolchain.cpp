@@ -7,9 +7,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <sstream>
 
 extern char** environ;
@@ -89,6 +91,12 @@ std::vector<std::string> cpu_kernel_flags(bool check_access, bool profile) {
   if (check_access) flags.push_back("-DMACO_CHECK_ACCESS");
   if (profile) flags.push_back("-DMACO_PROFILE=1");
   return flags;
+}
+
+void add_flags(std::vector<std::string>& command, std::vector<std::string> flags) {
+  const auto is_option = [](const std::string& word) { return word.starts_with('-'); };
+  command.insert(std::find_if(command.begin(), command.end(), is_option),
+                 std::make_move_iterator(flags.begin()), std::make_move_iterator(flags.end()));
 }
 
 std::string standard_headers(std::string_view text) {

@@ -17,6 +17,10 @@ std::vector<std::string> find_cpu_compiler(Status& status);
 /// sanitizers.
 std::vector<std::string> cpu_kernel_flags(bool check_access, bool profile);
 
+/// Puts `flags` before the options that the user gave with the compiler. The last of two that
+/// contradict each other counts, so that MACO_CXX="c++ -O0" is a quick compilation.
+void add_flags(std::vector<std::string>& command, std::vector<std::string> flags);
+
 /// Includes of standard headers that words.h lacks, if the text of a user's kernel may need them:
 /// reading them takes as long as everything else.
 std::string standard_headers(std::string_view text);

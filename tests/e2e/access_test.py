@@ -6,8 +6,7 @@
 The proofs rest on the regions that tasks declare. `maco-run --check-access` checks each access of a run against them; here the Program of
 a graph is changed as text, one region at a time, so that each device function, for each kind of op that uses it, is seen to report what it
 reads and what it writes beyond its region, and what it leaves out. Which these are comes from the Programs: all_ops.maco has every op
-(nvrtc_archs.py compares it with the registry), and what has no control fails. With MACO_TEST_PART=2/3 the second of three parts of the
-changes is made, and what has no control isn't asked for.
+(nvrtc_archs.py compares it with the registry), and what has no control fails.
 """
 import argparse
 import os
@@ -16,8 +15,6 @@ import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
-
-from parts import mine, part
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 # Whose regions follow from their calls' parameters: a Program with others is refused before it runs.
@@ -97,7 +94,6 @@ def main():
     args = parser.parse_args()
     failures, cases, wanted, seen = [], 0, set(), set()
     with tempfile.TemporaryDirectory() as folder:
-        environment = {**os.environ, "MACO_CACHE_DIR": os.path.join(folder, "cache")}
 
         def run(graph, program, number):
             path = os.path.join(folder, f"{number}.program")
@@ -105,7 +101,7 @@ def main():
                 file.write(program)
             ran = subprocess.run([args.maco_run, graph, "--device", "cpu", "--target", "cpu", "--check-access", "--replay", "1",
                                   "--program", path, *SCALARS.get(os.path.relpath(graph, ROOT), [])],
-                                 capture_output=True, text=True, env=environment)
+                                 capture_output=True, text=True)
             return ran.returncode, ran.stdout + ran.stderr
 
         for name in GRAPHS:
@@ -136,7 +132,7 @@ def main():
 
             numbered = list(enumerate(todo))
             with ThreadPoolExecutor(2) as pool:
-                for told, good, control in pool.map(check, mine(numbered)):
+                for told, good, control in pool.map(check, numbered):
                     cases += 1
                     if good:
                         seen.add(control)
@@ -144,7 +140,7 @@ def main():
                             print(told)
                     else:
                         failures.append(told)
-    for what, function, kind in sorted(wanted - seen) if part()[1] == 1 else []:
+    for what, function, kind in sorted(wanted - seen):
         failures.append(f"no control of what {function} of {kind} {VERBS[what]}: no region that is an element too small was reported")
     for failure in failures:
         print(failure)

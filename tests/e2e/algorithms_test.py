@@ -3,7 +3,6 @@
 
   algorithms_test.py --macoc build/bin/macoc --maco-run build/bin/maco-run --maco-opt build/bin/maco-opt [--jobs 2]
 
-With MACO_TEST_PART=2/3 the second of three parts of the examples and of the wrong ones is tried.
 """
 import argparse
 import concurrent.futures
@@ -14,8 +13,6 @@ import re
 import subprocess
 import sys
 import tempfile
-
-from parts import mine
 
 EXAMPLES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "examples", "collectives")
 MOST_LINES = 25  # of a collective
@@ -342,10 +339,10 @@ class Test:
         examples = sorted(glob.glob(os.path.join(EXAMPLES, "*.maco")))
         if len(examples) < 16:
             self.problems.append(f"{len(examples)} examples only")
-        for path in mine(examples):
+        for path in examples:
             self.example(path)
             self.add(self.round_trip, path)
-        for what, (text, message, claim) in mine(WRONG.items()):
+        for what, (text, message, claim) in WRONG.items():
             self.add(self.wrong, what, text, message, claim)
         for job in (self.edited_witnesses, self.files, self.plans):
             self.add(job)

@@ -20,8 +20,6 @@ import subprocess
 import sys
 import tempfile
 
-from parts import mine
-
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 TABLE = os.path.join(ROOT, "tests", "e2e", "baseline", "bits.txt")
 GRAPHS = ["examples/graphs/*.maco", "examples/graphs/*.json", "tests/e2e/*.maco", "tests/e2e/baseline/*.maco"]
@@ -173,8 +171,6 @@ def main():
     args = parser.parse_args()
 
     paths = [path for path in graph_paths() if args.only in path]
-    if not args.update:
-        paths = mine(paths)
     texts = {path: read_text(path) for path in paths}
     table, failed = read_table(), 0
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:

@@ -6,7 +6,6 @@ those that can't be tasks are refused where the first line of their graph says.
    cuda_test.py --macoc PATH --write DIR     the kernels that must run, as kernel.cu for GPUs: where there is Clang
    cuda_test.py --maco-run PATH --run DIR    runs and checks those on a GPU: where there need be none
 
-With MACO_TEST_PART=2/3 only the second of three parts of the kernels is tried.
 Status 77 (skipped) where MACO was built without Clang."""
 
 import argparse
@@ -18,8 +17,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-
-from parts import mine
 
 NVCC = shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
 ROOT = pathlib.Path(__file__).resolve().parents[1] / "cuda"
@@ -178,15 +175,15 @@ def main():
     if "needs Clang" in probe.stderr:
         print("not tested here: MACO was built without Clang")
         return 77
-    work = [(runs, graph) for graph in mine(good)]
+    work = [(runs, graph) for graph in good]
     work += [(runs, graph) for graph in sorted((ROOT / "kernels").glob("*.json"))]
     work += [(spelt, ROOT / "kernels" / "saxpy_t.json"), (deep, ROOT / "keys" / "deep"), (bytes_of_any_kind, ROOT / "keys" / "bytes"),
              (error_first, ROOT / "keys" / "range")]
     work += [(begun, ROOT / "kernels" / name) for name in ("row_sum.cu", "saxpy_t.cu", "gather_rows.cu", "softmax.cu", "histogram.cu",
                                                              "bitonic.cu", "tiled_product.cu")]
     work += [(compiled, ROOT.parent / "bench" / "kernels.maco")]
-    work += [(refused, graph) for graph in mine(sorted((ROOT / "refused").glob("*.maco")))]
-    work += [(warned, graph) for graph in mine(sorted((ROOT / "warned").glob("*.maco")))]
+    work += [(refused, graph) for graph in sorted((ROOT / "refused").glob("*.maco"))]
+    work += [(warned, graph) for graph in sorted((ROOT / "warned").glob("*.maco"))]
     return finish(args, work)
 
 

@@ -127,7 +127,7 @@ BEGIN, END, ALL = 256, 512, 1024  # bytes of block 1's region, and of the tensor
 class Tests:
     def __init__(self, args, folder):
         self.args, self.folder = args, pathlib.Path(folder)
-        self.environment = {**os.environ, "MACO_CACHE_DIR": str(self.folder / "cache")}
+        self.environment = dict(os.environ)
         if args.clang:
             self.environment["MACO_CLANG"] = args.clang
 

@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
 """Kernels compile, as they are, for every architecture and with every compiler that the project names.
 
-  nvrtc_archs.py --macoc build/bin/macoc --maco-run build/bin/maco-run [--cache FOLDER]
+  nvrtc_archs.py --macoc build/bin/macoc --maco-run build/bin/maco-run
 
 What is emitted depends on the target (tiles, pages, SMs), so there is one emission a target: `all_ops.maco`, which has every op, for one
-architecture of each kind that the device sources tell apart, and an example for the others; with MACO_ARCHS_MORE=1 both for each. With
+architecture of each kind that the device sources tell apart, and an example for the others; with MACO_TEST_MORE=1 both for each. With
 NVRTC through macoc; the example for sm_70 with the NVRTC of CUDA 12, the last that has it; the default target's kernel.cu also with nvcc
 and, for the CPU, with a host compiler, which runs and checks it. nvcc makes the same machine code whether it may contract products and sums
-or not, of `chains.maco` too, whose fused ops invite it to. With MACO_TEST_PART=2/3 the second of three parts is done of all
-but the default target's `all_ops.maco`. Status 77: there is no NVRTC.
+or not, of `chains.maco` too, whose fused ops invite it to. Status 77: there is no NVRTC.
 """
 import argparse
 import glob
@@ -21,7 +20,7 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-import parts
+from kept import identity, kept
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
@@ -49,23 +48,21 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--macoc", required=True)
     parser.add_argument("--maco-run", required=True)
-    parser.add_argument("--cache", help="folder for cubins of earlier runs of this test; none if not given")
     args = parser.parse_args()
-    environment = {**os.environ, "MACO_CACHE_DIR": args.cache or ""}
     if missing := missing_ops(args.macoc):
         sys.exit(f"{ALL_OPS} does not have {', '.join(missing)}")
 
     with tempfile.TemporaryDirectory() as folder:
         probe = subprocess.run([args.macoc, os.path.join(ROOT, "examples", "graphs", "allreduce.maco"), "--emit=cubin", "-o",
                                 os.path.join(folder, "probe")],
-                               capture_output=True, text=True, env=environment)
+                               capture_output=True, text=True)
         if probe.returncode == 4 and "NVRTC was not found" in probe.stderr:
             print(f"skipped: {probe.stderr.strip()}")
             return 77
 
         def timed(command, more=None):
             start = time.monotonic()
-            run = subprocess.run(command, capture_output=True, text=True, env={**environment, **(more or {})})
+            run = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **(more or {})})
             return run, time.monotonic() - start
 
         def nvrtc(graph, target, library=None):
@@ -92,6 +89,13 @@ def main():
             program = shutil.which("nvcc") or next(iter(sorted(glob.glob("/usr/local/cuda*/bin/nvcc"))), None)
             if program is None:
                 return True, f"{name} for sm_90a, nvcc: skipped, there is none"
+            with open(source, encoding="utf-8") as file:
+                text = file.read()
+            beside = os.path.join(os.path.dirname(os.path.realpath(program)), "ptxas")
+            inputs = ["nvcc", name, identity(program), identity(beside), text]
+            return kept(inputs, lambda: both(name, source, program), good=lambda value: value[0])
+
+        def both(name, source, program):
             images, total = [], 0.0
             for flags in ([], ["--fmad=false"]):
                 product = os.path.join(folder, f"{name}{len(flags)}")
@@ -118,13 +122,13 @@ def main():
                 return True, f"{OLD}: skipped, there is no NVRTC of CUDA 12 in .venv/cuda12 (tools/setup.sh)"
             return nvrtc(ALL_OPS if more else EXAMPLE, OLD, libraries[0])
 
-        more = os.environ.get("MACO_ARCHS_MORE")
+        more = os.environ.get("MACO_TEST_MORE")
         first = "sm_90a"  # the default target is compiled for in every run
         others = [old, lambda: nvcc("all_ops", kernel), lambda: nvcc("chains", chains), host]
         others += [lambda t=t: nvrtc(ALL_OPS, t) for t in (TARGETS if more else ALL_OPS_TARGETS) if t != first]
         others += [lambda t=t: nvrtc(EXAMPLE, t) for t in (TARGETS if more else EXAMPLE_TARGETS)]
         others += [lambda t=t, c=c: nvrtc(c, t) for c in COLLECTIVES for t in ("sm_75", "sm_90a")]
-        jobs = [lambda: nvrtc(ALL_OPS, first), *parts.mine(others)]
+        jobs = [lambda: nvrtc(ALL_OPS, first), *others]
         failures = 0
         with ThreadPoolExecutor(2) as pool:
             for good, said in pool.map(lambda job: job(), jobs):
@@ -133,7 +137,7 @@ def main():
     print(f"{len(jobs)} compilations, {failures} failures")
     if not more:
         left_out = ", ".join(target for target in [OLD, *TARGETS] if target not in ALL_OPS_TARGETS)
-        print(f"skipped: all_ops for {left_out} (MACO_ARCHS_MORE=1 has all)")
+        print(f"skipped: all_ops for {left_out} (MACO_TEST_MORE=1 has all)")
     return 1 if failures else 0
 
 

@@ -19,7 +19,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 GRAPHS = os.path.join(ROOT, "examples", "graphs")
 sys.path[:0] = [os.path.join(ROOT, "tests", folder) for folder in ("bench", "e2e")]
 import decode  # noqa: E402
-from parts import mine  # noqa: E402
+from kept import identity, kept  # noqa: E402
 SERIALISED = re.compile(r"\(C75\d\d\)[^\n]*")
 SPILLS = re.compile(r"Function properties for maco_kernel\s+\d+ bytes stack frame, (\d+) bytes spill stores")
 ALL_SPILLS = re.compile(r"(\d+) bytes spill stores")  # of each function
@@ -93,7 +93,7 @@ class Compiler:
         self.macoc, self.nvcc, self.folder = macoc, nvcc, folder
 
     def run(self, text, target, edit=lambda source: source):
-        """(PTX, what ptxas says) of the graph's kernel."""
+        """(PTX, what ptxas says) of the graph's kernel; kept (kept.py) until kernel or compiler change."""
         path = lambda name: os.path.join(self.folder, name)
         with open(path("graph.maco"), "w", encoding="utf-8") as file:
             file.write(text)
@@ -102,13 +102,16 @@ class Compiler:
             source = edit(file.read())
         with open(path("kernel.cu"), "w", encoding="utf-8") as file:
             file.write(source)
+        ptxas = os.path.join(os.path.dirname(os.path.realpath(self.nvcc)), "ptxas")
+        return kept(["ptxas", identity(self.nvcc), identity(ptxas), target, source], lambda: self.compile(target, path, ptxas))
+
+    def compile(self, target, path, ptxas):
         nvcc = subprocess.run([self.nvcc, f"-arch={target}", "-ptx", path("kernel.cu"), "-o", path("kernel.ptx")], capture_output=True,
                               text=True, check=True)
-        ptxas = os.path.join(os.path.dirname(os.path.realpath(self.nvcc)), "ptxas")
         done = subprocess.run([ptxas, f"-arch={target}", "-v", path("kernel.ptx"), "-o", path("kernel.cubin")], capture_output=True,
                               text=True, check=True)
         with open(path("kernel.ptx"), encoding="utf-8") as file:
-            return file.read(), nvcc.stderr + done.stdout + done.stderr
+            return [file.read(), nvcc.stderr + done.stdout + done.stderr]
 
 
 def main():
@@ -127,7 +130,6 @@ def main():
     problems = []
     with tempfile.TemporaryDirectory() as folder:
         compiler = Compiler(args.macoc, nvcc, folder)
-        # Each target has some in every run; of the others MACO_TEST_PART says which.
         always = (("a layer of a prompt", layer, "sm_90a", "wgmma.mma_async", None),
                   ("a decode layer", read("decode_layer.maco"), "sm_80", "mma.sync", None),
                   ("a decode layer", read("decode_layer.maco"), "sm_120", "mma.sync", None))
@@ -144,7 +146,7 @@ def main():
                   ("tiles that are sent", SENT, "sm_80", "mma.sync", MOST_SPILLED),
                   ("decoding over two GPUs", parallel, "sm_90a", "mma.sync", 0))
         by_all = {MOST_SPILLED: MOST_BY_ALL, "decoding over two GPUs": MOST_BY_SUMS}
-        for name, text, target, instruction, spilled in (*always, *mine(others)):
+        for name, text, target, instruction, spilled in (*always, *others):
             ptx, said = compiler.run(text, target)
             spills, total = int(SPILLS.search(said)[1]), sum(map(int, ALL_SPILLS.findall(said)))
             print(f"{name}, {target}: {ptx.count(instruction)} x {instruction}, {total} bytes of a thread spilled, {spills} by the kernel")

@@ -66,7 +66,7 @@ def main():
     fixed_addresses()
     failures = 0
     with tempfile.TemporaryDirectory() as folder:
-        environment = {**os.environ, "MACO_CACHE_DIR": os.path.join(folder, "cache"), "TMPDIR": folder,
+        environment = {**os.environ, "TMPDIR": folder,
                        "TSAN_OPTIONS": "exitcode=66:halt_on_error=1:report_signal_unsafe=0"}
 
         def emit(kind, graph=GRAPH, *options):

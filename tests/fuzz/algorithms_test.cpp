@@ -13,7 +13,6 @@
 
 #include "tests/fuzz/random_values.h"
 #include "tests/fuzz/run_case.h"
-#include "tests/part.h"
 
 namespace maco::fuzz {
 namespace {
@@ -211,10 +210,8 @@ TEST_CASE("random algorithms") {
   constexpr size_t kBatch = 4;
   std::vector<std::string> errors(cases.size());
   std::atomic<size_t> next{0};
-  const test::Part part = test::part_of_tests();
   const auto worker = [&] {
     for (size_t first = kBatch * next++; first < cases.size(); first = kBatch * next++) {
-      if (!part.has(first / kBatch)) continue;
       const size_t last = std::min(cases.size(), first + kBatch);
       const BatchResult r =
           run_batch({cases.begin() + static_cast<std::ptrdiff_t>(first),
@@ -231,8 +228,7 @@ TEST_CASE("random algorithms") {
     INFO(cases[i].text);
     CHECK(errors[i] == "");
   }
-  std::cout << fmt::format("part {}/{} of {} graphs of {} algorithms each\n", part.index + 1,
-                           part.of, cases.size(), 6);
+  std::cout << fmt::format("{} graphs of {} algorithms each\n", cases.size(), 6);
 }
 
 }  // namespace maco::fuzz

@@ -22,7 +22,7 @@
 #include "tests/fuzz/coverage.h"
 #include "tests/fuzz/random_graph.h"
 #include "tests/fuzz/run_case.h"
-#include "tests/part.h"
+#include "tests/tier.h"
 
 namespace maco::fuzz {
 namespace {
@@ -316,7 +316,7 @@ std::string culprits(const Job& j, const Where& where) {
   return s.empty() ? "each of its ops passes alone\n" + j.c.text : s;
 }
 
-void run(std::vector<Job>& jobs, const test::Part& part) {
+void run(std::vector<Job>& jobs, const test::Share& share) {
   constexpr size_t kBatch = 2;
   std::atomic<size_t> next{0};
   std::mutex mutex;
@@ -330,7 +330,7 @@ void run(std::vector<Job>& jobs, const test::Part& part) {
       // A sixth is optimised as users' kernels are, and a third checked for accesses.
       const size_t batch = first / kBatch;
       const Where where = {
-          .check_access = batch % 3 == 2, .nowhere = !part.has(batch), .quick = batch % 6 != 0};
+          .check_access = batch % 3 == 2, .nowhere = !share.has(batch), .quick = batch % 6 != 0};
       const BatchResult r = run_batch(cases, where);
       for (size_t i = first; i < last; ++i) {
         jobs[i].error = r.errors[i - first];
@@ -350,9 +350,9 @@ void run(std::vector<Job>& jobs, const test::Part& part) {
   worker();
   other.join();
   std::cout << fmt::format(
-      "{} of {} graphs ran (part {}/{}), the others went through the passes; passes {:.0f} s, host "
+      "{} of {} graphs ran, the others went through the passes; passes {:.0f} s, host "
       "compiler {:.0f} s, running and reference {:.0f} s in 2 jobs\n",
-      ran, jobs.size(), part.index + 1, part.of, prepare_s, compile_s, run_s);
+      ran, jobs.size(), prepare_s, compile_s, run_s);
 }
 
 }  // namespace
@@ -361,8 +361,8 @@ TEST_CASE("every collective at every number of ranks") {
   report_crashes();
   std::vector<Variant> variants = all_variants();
   std::vector<Job> jobs = all_jobs(variants);
-  const test::Part part = test::part_of_tests();
-  run(jobs, part);
+  const test::Share share = test::share(5);
+  run(jobs, share);
 
   std::map<std::pair<std::string, int64_t>, int> cells;  // collective, ranks: ops that passed
   std::set<std::pair<size_t, size_t>> shapes;            // variant, shape
@@ -389,7 +389,7 @@ TEST_CASE("every collective at every number of ranks") {
   for (const Variant& v : variants) rows.push_back(v.name);
   rows.insert(rows.end(),
               {"barrier", "one after another", "sent by products", "several in flight"});
-  std::cout << fmt::format("{:<24}", part.of == 1 ? "passed at ranks" : "compiled, at ranks");
+  std::cout << fmt::format("{:<24}", share.of == 1 ? "passed at ranks" : "compiled, at ranks");
   for (int world : kWorlds) std::cout << fmt::format("{:>5}", world);
   std::cout << "\n";
   std::vector<std::string> missing;

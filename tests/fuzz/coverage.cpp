@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/fuzz/forms.h"
@@ -174,6 +177,30 @@ std::string Coverage::missing() const {
   share("reused buffers", shares_.reused, shares_.graphs);
   share("two collectives in flight", shares_.in_flight, shares_.several_ranks);
   return s;
+}
+
+bool Coverage::has_each() const {
+  std::set<std::pair<std::string, ir::DType>> dtypes;
+  std::set<std::pair<std::string, int64_t>> ranks;
+  std::set<std::pair<std::string, std::string>> forms;
+  std::set<std::string> settings;
+  for (const auto& [cell, n] : cells_) {
+    dtypes.emplace(std::get<0>(cell), std::get<1>(cell));
+    ranks.emplace(std::get<0>(cell), std::get<3>(cell));
+  }
+  for (const auto& [form, n] : forms_) forms.emplace(std::get<0>(form), std::get<1>(form));
+  for (const auto& [setting, n] : settings_) settings.insert(setting.first);
+  for (const std::string& feature : features()) {
+    for (ir::DType t : kDTypes)
+      if (takes(feature, t) && !dtypes.contains({feature, t})) return false;
+    for (int w : kWorlds)
+      if (!ranks.contains({feature, w})) return false;
+    for (const std::string& form : all_forms(feature))
+      if (!forms.contains({feature, form})) return false;
+  }
+  for (const std::string& setting : all_settings())
+    if (!settings.contains(setting)) return false;
+  return true;
 }
 
 }  // namespace maco::fuzz

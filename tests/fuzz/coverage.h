@@ -24,6 +24,9 @@ class Coverage {
   /// Cells that are empty but should not be, ops that are unknown here, and shares that are too
   /// small, one on each line.
   std::string missing() const;
+  /// Whether each feature occurs with each dtype that it takes and at each number of ranks, each of
+  /// its forms, and each setting.
+  bool has_each() const;
 
  private:
   template <class Map>

@@ -16,7 +16,7 @@
 #include "tests/fuzz/pipelines.h"
 #include "tests/fuzz/random_graph.h"
 #include "tests/fuzz/run_case.h"
-#include "tests/part.h"
+#include "tests/tier.h"
 
 namespace maco::fuzz {
 namespace {
@@ -39,7 +39,7 @@ constexpr const char* kUsage =
     "  fuzz-graphs --gpus 2 --sample 3      every third seed, on two GPUs, which the ranks of each "
     "graph share\n"
     "  fuzz-graphs --no-run                 only through the passes: what would be covered\n"
-    "With MACO_TEST_PART=2/3 only the second of three parts of those that cover everything is run, "
+    "One in five batches of those that cover everything is run, all with MACO_TEST_MORE=1; "
     "the others go through the passes.\n";
 
 bool parse(int argc, char** argv, Options& o) {
@@ -151,12 +151,14 @@ class Fuzzer {
     for (unsigned j = 0; j < std::min<uint64_t>(o_.jobs, batches); ++j)
       workers.emplace_back([&] {
         for (uint64_t b = next++; b < batches; b = next++) {
-          batch(b);
+          batch(b, o_.run && share_.has(b));
           progress(start);
         }
       });
     for (std::thread& w : workers) w.join();
     if (covers()) fill_gaps();
+    for (uint64_t b = 0; b < batches && o_.run && covers() && !ran_coverage_.has_each(); ++b)
+      if (!share_.has(b)) batch(b, true);
     const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - start;
     std::cout << coverage_.table();
     std::cout << fmt::format(
@@ -171,11 +173,9 @@ class Fuzzer {
     }
     std::cout << (failed                  ? fmt::format("{} of the graphs failed\n", failures_)
                   : ran_ == seeds_.size() ? "all graphs passed\n"
-                  : ran_ > 0
-                      ? fmt::format(
-                            "all graphs compiled; the {} of {} of part {}/{} ran and passed\n",
-                            ran_, seeds_.size(), part_.index + 1, part_.of)
-                      : "all graphs compiled; none was run\n");
+                  : ran_ > 0 ? fmt::format("all graphs compiled; {} of {} ran and passed\n", ran_,
+                                           seeds_.size())
+                             : "all graphs compiled; none was run\n");
     return failed ? 1 : 0;
   }
 
@@ -194,7 +194,7 @@ class Fuzzer {
       with.add(compiled.prepared[0]);
       if (with.missing().size() >= missing.size()) continue;
       seeds_.push_back(seed);
-      run_seeds(seeds_.size() - 1, seeds_.size());
+      run_seeds(seeds_.size() - 1, seeds_.size(), o_.run);
       missing = coverage_.missing();
     }
   }
@@ -211,11 +211,11 @@ class Fuzzer {
                              seeds_.size(), std::chrono::duration<double>(now - start).count());
   }
 
-  void batch(uint64_t index) {
-    run_seeds(index * o_.batch, std::min<uint64_t>((index + 1) * o_.batch, seeds_.size()));
+  void batch(uint64_t index, bool run) {
+    run_seeds(index * o_.batch, std::min<uint64_t>((index + 1) * o_.batch, seeds_.size()), run);
   }
-  // Runs seeds [first, last) of the list.
-  void run_seeds(uint64_t first, uint64_t last) {
+  // Compiles seeds [first, last) of the list, and runs them.
+  void run_seeds(uint64_t first, uint64_t last, bool run) {
     const uint64_t index = first / o_.batch;
     std::vector<RandomGraph> graphs;
     std::vector<Case> cases;
@@ -234,7 +234,7 @@ class Fuzzer {
     // eighth batch is optimised as users' kernels are; the others less, which halves the time.
     const Where where = {.gpus = o_.gpus,
                          .check_access = o_.gpus == 0 && (index % 4 == 3 || seeds_.size() == 1),
-                         .nowhere = !o_.run || !part_.has(index),
+                         .nowhere = !run,
                          .quick = index % 8 != 0};
     const BatchResult r = run_batch(cases, where);
     Coverage covered;
@@ -246,7 +246,8 @@ class Fuzzer {
     }
     std::lock_guard lock(mutex_);
     coverage_.add(covered);
-    if (!where.nowhere) ran_ += graphs.size();
+    if (run) ran_coverage_.add(covered);
+    if (run) ran_ += graphs.size();
     prepare_s_ += r.prepare_s;
     compile_s_ += r.compile_s;
     run_s_ += r.run_s;
@@ -303,11 +304,12 @@ class Fuzzer {
   }
 
   const Options o_;
-  const test::Part part_ = covers() ? test::part_of_tests() : test::Part{};
+  const test::Share share_ = covers() ? test::share(5) : test::Share{};
   std::vector<uint64_t> seeds_;
   uint64_t ran_ = 0;
   std::mutex mutex_;
   Coverage coverage_;
+  Coverage ran_coverage_;  // of the graphs that ran
   int failures_ = 0;
   uint64_t batches_done_ = 0;
   std::chrono::steady_clock::time_point told_ = std::chrono::steady_clock::now();

@@ -25,9 +25,9 @@
 #include "compiler/verify/verify.h"
 #include "ir/program_text.h"
 #include "tests/catch.h"
-#include "tests/part.h"
 #include "tests/paths.h"
 #include "tests/proofs/second_opinion.h"
+#include "tests/tier.h"
 
 namespace maco::fuzz {
 namespace {
@@ -312,13 +312,13 @@ class Judge {
 
 TEST_CASE("waits that a Program needs, and waits that it doesn't") {
   std::vector<Subject> list = subjects();
-  const test::Part part = test::part_of_tests();
+  const test::Share share = test::share(3);
   CHECK(list.size() >= 60);
   std::vector<Count> counts(list.size());
   std::atomic<size_t> next{0};
   const auto worker = [&] {
     for (size_t i = next++; i < list.size(); i = next++)
-      if (part.has(i)) counts[i] = Judge(list[i], i).run();
+      if (share.has(i)) counts[i] = Judge(list[i], i).run();
   };
   std::thread other(worker);
   worker();
@@ -330,7 +330,7 @@ TEST_CASE("waits that a Program needs, and waits that it doesn't") {
     add(all, c);
     with_unneeded += c.unneeded > 0;
   }
-  std::cout << fmt::format("part {}/{} of {} graphs\n", part.index + 1, part.of, list.size());
+  std::cout << fmt::format("one in {} of {} graphs\n", share.of, list.size());
   std::cout << fmt::format("pruned:   {} waits taken away, {} also with all signals\n", all.removed,
                            all.silenced);
   for (const auto& [reason, n] : all.reasons)
@@ -349,7 +349,7 @@ TEST_CASE("waits that a Program needs, and waits that it doesn't") {
   CHECK(all.wrong.empty());
   // Nothing may pass for lack of mutants; parts differ in size.
   const auto least = [&](int64_t n) {
-    return part.of == 1 ? n : n / static_cast<int64_t>(3 * part.of);
+    return share.of == 1 ? n : n / static_cast<int64_t>(3 * share.of);
   };
   CHECK(all.removed >= least(2000));
   CHECK(all.reasons["race"] >= least(500));

@@ -21,8 +21,8 @@
 #include "tests/fuzz/random_graph.h"
 #include "tests/fuzz/random_layers.h"
 #include "tests/fuzz/random_values.h"
-#include "tests/part.h"
 #include "tests/paths.h"
+#include "tests/tier.h"
 
 namespace maco::fuzz {
 namespace {
@@ -162,10 +162,10 @@ api::Options random_options(uint64_t seed) {
 }  // namespace
 
 TEST_CASE("random layers are read as they are printed") {
-  const test::Part part = test::part_of_tests();
+  const test::Share share = test::share(3);
   int right = 0, refused = 0;
   for (uint64_t seed = 0; seed < 560; ++seed) {
-    if (!part.has(seed)) continue;
+    if (!share.has(seed)) continue;
     std::string text = random_layers(seed);
     ir::Diagnostics d;
     if (seed % 5 == 4 && api::read_graph("g.maco", text, d)) text = with_pipeline(text, seed);
@@ -177,10 +177,10 @@ TEST_CASE("random layers are read as they are printed") {
 }
 
 TEST_CASE("random graphs are read as they are printed") {
-  const test::Part part = test::part_of_tests();
+  const test::Share share = test::share(3);
   int right = 0, refused = 0;
   for (uint64_t seed = 0; seed < kCoveringSeeds; ++seed) {
-    if (!part.has(seed)) continue;
+    if (!share.has(seed)) continue;
     const RandomGraph graph = random_graph(seed);
     const Outcome o = check(fmt::format("seed {}", seed), graph.text(), random_options(seed), seed);
     ++(o == Outcome::Right ? right : refused);
@@ -190,7 +190,6 @@ TEST_CASE("random graphs are read as they are printed") {
 }
 
 TEST_CASE("the examples are read as they are printed") {
-  const test::Part part = test::part_of_tests();
   uint64_t index = 0;
   for (const char* folder : {"examples/graphs", "tests/e2e", "tests/fuzz/regressions"}) {
     std::vector<std::filesystem::path> paths;
@@ -201,7 +200,7 @@ TEST_CASE("the examples are read as they are printed") {
     REQUIRE(!paths.empty());
     for (const auto& path : paths)
       for (const char* target : {"sm_90a", "cpu"}) {
-        if (!part.has(index++)) continue;
+        ++index;
         api::Options options;
         options.target = target;
         std::string text = test::example_text(path);

@@ -21,7 +21,6 @@
 #include "runtime/host/jit.h"
 #include "runtime/reference/fill.h"
 #include "runtime/reference/reference.h"
-#include "tests/part.h"
 
 namespace maco::gpu_test {
 
@@ -169,10 +168,8 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "maco-device-test: no case has '%s' in its name\n", only.c_str());
     return 2;
   }
-  const maco::test::Part share = device.cuda ? maco::test::Part{} : maco::test::part_of_tests();
   for (size_t i = cases.size(); i-- > 0;)
-    if (i % parts != part || !share.has(i))
-      cases.erase(cases.begin() + static_cast<std::ptrdiff_t>(i));
+    if (i % parts != part) cases.erase(cases.begin() + static_cast<std::ptrdiff_t>(i));
   int passed = 0, failed = 0, skipped = 0;
   for (const Case& c : cases) {
     const auto begin = std::chrono::steady_clock::now();

@@ -3,8 +3,7 @@
 
   emitted_test.py --macoc build/bin/macoc
 
-Headers of runtime/device are looked at by format_test.py; this looks at what is generated from graphs, and at kernels of users. With
-MACO_TEST_PART=2/3 at the second of three parts of them.
+Headers of runtime/device are looked at by format_test.py; this looks at what is generated from graphs, and at kernels of users.
 Status 77 (skipped) if there is no clang-format in the version of tools/requirements.txt.
 """
 import argparse
@@ -18,8 +17,6 @@ import tempfile
 
 from sources import ROOT, find_tool
 
-sys.path.insert(0, f"{ROOT}/tests/e2e")
-from parts import mine  # noqa: E402
 
 STYLE = f"--style=file:{ROOT}/.clang-format"
 MARKS = ("// -------- kernels of the user's --------\n", "// ======== generated from the graph ========\n")
@@ -80,7 +77,7 @@ def main():
             file.write(long_graph())
         runs.append((graph, "cpu"))
         with concurrent.futures.ThreadPoolExecutor(JOBS) as pool:
-            found = list(pool.map(lambda run: problems(clang_format, macoc, *run), mine(runs)))
+            found = list(pool.map(lambda run: problems(clang_format, macoc, *run), runs))
     for lines in found:
         print("\n".join(lines), end="\n" if lines else "")
     wrong = sum(bool(lines) for lines in found)

@@ -5,7 +5,8 @@
 
 Files of a folder are read as one, so that the standard library's headers are parsed once and not for each; those that define the same names
 for themselves are read apart. Status 77 (skipped) if there is no clang-tidy in the version of tools/requirements.txt, or no database of
-compile commands. With MACO_TEST_PART=2/3 the second of three parts of the folders is read.
+compile commands. What clang-tidy said of a group is kept until one of its files, a header that these include, flags, .clang-tidy, the tool
+or the machine's packages change (tests/e2e/kept.py).
 """
 
 import argparse
@@ -22,7 +23,7 @@ from sources import ROOT, find_tool, read, tracked
 from tidy_examples import EXAMPLES, HEADER
 
 sys.path.append(os.path.join(ROOT, "tests", "e2e"))
-from parts import mine  # noqa: E402
+from kept import identity, installed, kept  # noqa: E402
 
 FOLDERS = ("ir/", "compiler/", "runtime/", "tools/")
 JOBS = 2
@@ -40,15 +41,50 @@ def flags_of(command):
     return tuple(kept)
 
 
+def included(path):
+    with open(path, encoding="utf-8") as file:
+        return re.findall(r'^#include "(.*)"', file.read(), re.M)
+
+
 def groups(build, wanted):
     """Files that are read together, those of a folder that have the same flags: (flags, paths)."""
     with open(os.path.join(build, "compile_commands.json"), encoding="utf-8") as file:
-        commands = {os.path.relpath(entry["file"], ROOT): flags_of(entry["command"]) for entry in json.load(file)}
+        entries = json.load(file)
+    commands = {}
+    for entry in entries:
+        # A file that includes others, which are compiled as one.
+        unit = re.fullmatch(r"unity_\d+_cxx\.cxx", os.path.basename(entry["file"]))
+        for path in included(entry["file"]) if unit else [entry["file"]]:
+            commands[os.path.relpath(path, ROOT)] = flags_of(entry["command"])
     made = {}
     for path in wanted:
         if path in commands:
             made.setdefault((os.path.dirname(path), commands[path]), []).append(path)
     return [(flags, paths) for (_, flags), paths in made.items()]
+
+
+def texts(flags, paths):
+    """Names and texts of the files, and of all headers of the project that they include."""
+    folders = [ROOT] + [flag[2:] for flag in flags if flag.startswith("-I")]
+    found, todo = {}, [os.path.join(ROOT, path) for path in paths]
+    while todo:
+        path = todo.pop()
+        if path in found:
+            continue
+        with open(path, encoding="utf-8") as file:
+            found[path] = file.read()
+        for name in re.findall(r'^\s*#\s*include\s*["<]([^">]+)[">]', found[path], re.M):
+            candidates = [os.path.join(folder, name) for folder in [os.path.dirname(path), *folders]]
+            todo += [candidate for candidate in candidates if os.path.isfile(candidate)]
+    return [text for path in sorted(found) for text in (os.path.relpath(path, ROOT), found[path])]
+
+
+def said_before(tool, folder, number, flags, paths):
+    """What tidy() finds, or found when everything that it reads was the same."""
+    settings = [identity(tool), installed(), read(".clang-tidy"), " ".join(flags).replace(ROOT, "")]
+    inputs = ["clang-tidy", *settings, *paths, *texts(flags, paths)]
+    ran = lambda findings: not any(check == "clang-tidy" for *_, check in findings)
+    return {tuple(finding) for finding in kept(inputs, lambda: sorted(tidy(tool, folder, number, flags, paths)), ran)}
 
 
 def tidy(tool, folder, number, flags, paths):
@@ -77,7 +113,7 @@ def check(tool, work):
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(JOBS) as pool:
         # The largest first.
         todo = sorted(work, key=lambda group: -sum(os.path.getsize(os.path.join(ROOT, path)) for path in group[1]))
-        found = pool.map(lambda numbered: tidy(tool, folder, numbered[0], *numbered[1]), enumerate(todo))
+        found = pool.map(lambda numbered: said_before(tool, folder, numbered[0], *numbered[1]), enumerate(todo))
         return sorted(set().union(*found))
 
 
@@ -121,7 +157,6 @@ def main():
     failures = 0 if args.files else self_test(tool)
     wanted = args.files or [path for path in tracked() if path.startswith(FOLDERS) and path.endswith(".cpp")]
     work = groups(args.build, wanted)
-    work = work if args.files else mine(work)
     findings = check(tool, work)
     for path, line, column, message, name in findings:
         print(f"{path}:{line}:{column}: {message} [{name}]")

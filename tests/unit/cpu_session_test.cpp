@@ -8,6 +8,7 @@
 #include "runtime/cpu/compile.h"
 #include "runtime/cpu/intrinsics/cpu_context.h"
 #include "runtime/cpu/session.h"
+#include "runtime/cpu/toolchain.h"
 #include "tests/catch.h"
 #include "tests/unit/address_limit.h"
 #include "tests/unit/cpu_kernel.h"
@@ -457,6 +458,15 @@ TEST_CASE("what is wrong with a kernel or its compiler is said") {
   } else {
     unsetenv("MACO_CXX");
   }
+}
+
+TEST_CASE("options that stand with the compiler win over others") {
+  std::vector<std::string> command = {"/usr/bin/ccache", "g++", "-O0", "-g"};
+  add_flags(command, {"-O2", "-w"});
+  CHECK(command == std::vector<std::string>{"/usr/bin/ccache", "g++", "-O2", "-w", "-O0", "-g"});
+  command = {"/usr/bin/g++"};
+  add_flags(command, {"-O2"});
+  CHECK(command == std::vector<std::string>{"/usr/bin/g++", "-O2"});
 }
 
 TEST_CASE("a compiled kernel is kept for the CPU too, and a damaged one compiled again") {

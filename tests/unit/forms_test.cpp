@@ -16,7 +16,6 @@
 #include "compiler/verify/verify.h"
 #include "ir/program_text.h"
 #include "tests/catch.h"
-#include "tests/part.h"
 
 namespace maco::test {
 namespace {
@@ -124,17 +123,13 @@ void check_passes(const Unit& start, const std::vector<std::string>& names) {
 
 TEST_CASE("two passes in any order, from anywhere in the pipeline") {
   std::set<Form> seen;
-  const test::Part part = test::part_of_tests();
-  uint64_t turn = 0;
   for (const std::string& text : kGraphs)
     for (const Unit& unit : units_of(text)) {
       INFO(passes::to_text(unit));
       seen.insert(form_of(unit));
-      for (const passes::Pass& first : passes::registry()) {
-        if (!part.has(turn++)) continue;
+      for (const passes::Pass& first : passes::registry())
         for (const passes::Pass& second : passes::registry())
           check_passes(unit, {first.name, second.name});
-      }
     }
   // All but graphs that can't be compiled.
   CHECK(seen.size() == kTaken.size() - 1);

@@ -1,6 +1,9 @@
 // Checks what a user's kernel may not do as a task, and its parameters against the graph's
 // arguments; finds who writes what.
-#include <clang/AST/RecursiveASTVisitor.h>
+#include <clang/AST/Attr.h>
+#include <clang/AST/DeclTemplate.h>
+#include <clang/AST/DynamicRecursiveASTVisitor.h>
+#include <clang/AST/ExprCXX.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -31,7 +34,7 @@ bool is_groups(const Decl* d) {
 
 // ---- refusals ----------------------------------------------------------------------------------
 
-class Refusals : public RecursiveASTVisitor<Refusals> {
+class Refusals : public DynamicRecursiveASTVisitor {
  public:
   Refusals(Kernel& kernel, const KernelRequest& request, Reports& reports)
       : kernel_(kernel), request_(request), reports_(reports) {}
@@ -46,7 +49,7 @@ class Refusals : public RecursiveASTVisitor<Refusals> {
       group(group_named_.front().first, group_named_.front().second);
   }
 
-  bool VisitCallExpr(CallExpr* call) {
+  bool VisitCallExpr(CallExpr* call) override {
     const FunctionDecl* f = call->getDirectCallee();
     if (!f) return true;
     const llvm::StringRef name = f->getIdentifier() ? f->getName() : llvm::StringRef();
@@ -106,7 +109,7 @@ class Refusals : public RecursiveASTVisitor<Refusals> {
                           name.str()));
     return true;
   }
-  bool VisitCXXMemberCallExpr(CXXMemberCallExpr* call) {
+  bool VisitCXXMemberCallExpr(CXXMemberCallExpr* call) override {
     const CXXRecordDecl* record = call->getRecordDecl();
     if (record && is_groups(record) && record->getIdentifier() &&
         is_one_of(record->getName(), {"grid_group", "multi_grid_group", "cluster_group"})) {
@@ -119,23 +122,23 @@ class Refusals : public RecursiveASTVisitor<Refusals> {
     }
     return true;
   }
-  bool VisitCXXNewExpr(CXXNewExpr* e) {
+  bool VisitCXXNewExpr(CXXNewExpr* e) override {
     if (e->getNumPlacementArgs() == 0)
       reports_.error(e->getBeginLoc(),
                      "'new' in device code: a task's memory is that of its tensors and "
                      "its block's shared memory");
     return true;
   }
-  bool VisitCXXDeleteExpr(CXXDeleteExpr* e) {
+  bool VisitCXXDeleteExpr(CXXDeleteExpr* e) override {
     reports_.error(e->getBeginLoc(), "'delete' in device code: a task frees nothing");
     return true;
   }
-  bool VisitGCCAsmStmt(GCCAsmStmt* statement) {
+  bool VisitGCCAsmStmt(GCCAsmStmt* statement) override {
     const std::string text = statement->getAsmString();
-    struct Word {
+    struct RefusedWord {
       const char *text, *why;
     };
-    constexpr Word words[] = {
+    constexpr RefusedWord words[] = {
         {"bar.", "barriers belong to the worker; use __syncthreads"},
         {"barrier.", "barriers belong to the worker; use __syncthreads"},
         {"%tid", "it is not the thread of the block; use threadIdx"},
@@ -158,7 +161,7 @@ class Refusals : public RecursiveASTVisitor<Refusals> {
         {"ld.global.nc", "another task may write it in the same launch; use ld.global"},
         {"multimem.", "tasks don't use multicast memory"},
     };
-    for (const Word& w : words) {
+    for (const RefusedWord& w : words) {
       const size_t at = text.find(w.text);
       const auto in_word = [](char c) {
         return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.';
@@ -178,11 +181,11 @@ class Refusals : public RecursiveASTVisitor<Refusals> {
                      "inline PTX can't run on the CPU target; a GPU runs it");
     return true;
   }
-  bool VisitVarDecl(VarDecl* var) {
+  bool VisitVarDecl(VarDecl* var) override {
     if (group_name(var->getType()) == "block_tile_memory") several_warps(var->getLocation());
     return true;
   }
-  bool VisitDeclRefExpr(DeclRefExpr* ref) {
+  bool VisitDeclRefExpr(DeclRefExpr* ref) override {
     const auto* var = dyn_cast<VarDecl>(ref->getDecl());
     if (!var || !var->hasGlobalStorage() || !is_users(sources(), var->getLocation())) return true;
     const std::string name = var->getNameAsString();
@@ -221,7 +224,7 @@ class Refusals : public RecursiveASTVisitor<Refusals> {
   }
   /// Notes variables of files that some function writes, or whose address it takes.
   void note_written(const FunctionDecl* f) {
-    struct Finder : RecursiveASTVisitor<Finder> {
+    struct Finder : DynamicRecursiveASTVisitor {
       explicit Finder(std::set<const VarDecl*>& s) : set(s) {}
       void base(Expr* e) {
         for (;;) {
@@ -237,15 +240,15 @@ class Refusals : public RecursiveASTVisitor<Refusals> {
           if (auto* var = dyn_cast<VarDecl>(ref->getDecl()); var && var->hasGlobalStorage())
             set.insert(var->getCanonicalDecl());
       }
-      bool VisitBinaryOperator(BinaryOperator* o) {
+      bool VisitBinaryOperator(BinaryOperator* o) override {
         if (o->isAssignmentOp()) base(o->getLHS());
         return true;
       }
-      bool VisitUnaryOperator(UnaryOperator* o) {
+      bool VisitUnaryOperator(UnaryOperator* o) override {
         if (o->isIncrementDecrementOp() || o->getOpcode() == UO_AddrOf) base(o->getSubExpr());
         return true;
       }
-      bool VisitCallExpr(CallExpr* call) {
+      bool VisitCallExpr(CallExpr* call) override {
         // An array that is passed as a pointer to non-constant elements.
         for (Expr* arg : call->arguments())
           if (arg->getType()->isPointerType() &&
@@ -326,8 +329,8 @@ class Refusals : public RecursiveASTVisitor<Refusals> {
 /// Whether a function from headers of CUDA or others asks which thread it is, or waits for the
 /// block.
 bool asks_for_thread(const FunctionDecl* f) {
-  struct Finder : RecursiveASTVisitor<Finder> {
-    bool VisitDeclRefExpr(DeclRefExpr* ref) {
+  struct Finder : DynamicRecursiveASTVisitor {
+    bool VisitDeclRefExpr(DeclRefExpr* ref) override {
       const NamedDecl* d = ref->getDecl();
       if (d->getIdentifier() && is_one_of(d->getName(), {"threadIdx", "blockIdx", "blockDim",
                                                          "gridDim", "__syncthreads"}))
@@ -519,8 +522,8 @@ class Signature {
             fmt::format("'{}' is an output, but '{}' never writes it", arg.name, request_.kernel));
   }
   bool has_asm() const {
-    struct Finder : RecursiveASTVisitor<Finder> {
-      bool VisitAsmStmt(AsmStmt*) {
+    struct Finder : DynamicRecursiveASTVisitor {
+      bool VisitAsmStmt(AsmStmt*) override {
         found = true;
         return true;
       }

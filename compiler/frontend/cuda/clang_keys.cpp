@@ -1,6 +1,7 @@
 #include "compiler/frontend/cuda/clang_keys.h"
 
-#include <clang/AST/RecursiveASTVisitor.h>
+#include <clang/AST/DeclTemplate.h>
+#include <clang/AST/DynamicRecursiveASTVisitor.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -119,7 +120,7 @@ void Keys::add_to_key(Key& key, const NamedDecl& parameter, const TemplateArgume
 
 std::optional<std::string> Keys::name_of(QualType type, bool& users) {
   type = type.getCanonicalType();
-  struct Finder : RecursiveASTVisitor<Finder> {
+  struct Finder : DynamicRecursiveASTVisitor {
     explicit Finder(const SourceManager& s) : sources(s) {}
     void look(const TagDecl* tag) {
       const bool is_lambda = isa<CXXRecordDecl>(tag) && cast<CXXRecordDecl>(tag)->isLambda();
@@ -132,14 +133,14 @@ std::optional<std::string> Keys::name_of(QualType type, bool& users) {
       }
       if (const auto* outer = dyn_cast<TagDecl>(tag->getDeclContext())) look(outer);
     }
-    bool VisitTagType(TagType* t) {
+    bool VisitTagType(TagType* t) override {
       look(t->getDecl());
       return true;
     }
-    bool TraverseTemplateArgument(const TemplateArgument& a) {
+    bool TraverseTemplateArgument(const TemplateArgument& a) override {
       users = users || a.getKind() == TemplateArgument::Declaration ||
               a.getKind() == TemplateArgument::Template;
-      return RecursiveASTVisitor::TraverseTemplateArgument(a);
+      return DynamicRecursiveASTVisitor::TraverseTemplateArgument(a);
     }
     const SourceManager& sources;
     bool nameless = false, users = false;

@@ -1,7 +1,10 @@
 // clang_needs.cpp: the declarations that a kernel needs.
 #include "compiler/frontend/cuda/clang_extractor.h"
 
-#include <clang/AST/RecursiveASTVisitor.h>
+#include <clang/AST/DeclFriend.h>
+#include <clang/AST/DeclTemplate.h>
+#include <clang/AST/DynamicRecursiveASTVisitor.h>
+#include <clang/AST/ExprCXX.h>
 #include <clang/Lex/Lexer.h>
 #include <fmt/format.h>
 
@@ -12,47 +15,50 @@
 namespace maco::frontend::cuda {
 
 /// Marks the declarations to which a declaration refers.
-class Extractor::Needs : public RecursiveASTVisitor<Extractor::Needs> {
+class Extractor::Needs : public DynamicRecursiveASTVisitor {
  public:
   /// `users`: the text is the user's, so that kernel.cu has to name whatever the text names.
-  Needs(Extractor& extractor, bool users) : e_(extractor), users_(users) {}
-  bool shouldVisitTemplateInstantiations() const { return true; }
-  bool shouldVisitImplicitCode() const { return true; }
-  bool TraverseDecl(Decl* d) { return (d && is_hosts(*d)) || RecursiveASTVisitor::TraverseDecl(d); }
-  bool VisitDeclRefExpr(DeclRefExpr* ref) {
+  Needs(Extractor& extractor, bool users) : e_(extractor), users_(users) {
+    ShouldVisitTemplateInstantiations = true;
+    ShouldVisitImplicitCode = true;
+  }
+  bool TraverseDecl(Decl* d) override {
+    return (d && is_hosts(*d)) || DynamicRecursiveASTVisitor::TraverseDecl(d);
+  }
+  bool VisitDeclRefExpr(DeclRefExpr* ref) override {
     e_.need(ref->getDecl());
     e_.need(ref->getFoundDecl());
     named(ref->getFoundDecl(), ref->getLocation());
     return true;
   }
-  bool VisitMemberExpr(MemberExpr* ref) {
+  bool VisitMemberExpr(MemberExpr* ref) override {
     e_.need(ref->getMemberDecl());
     return true;
   }
-  bool VisitOverloadExpr(OverloadExpr* ref) {
+  bool VisitOverloadExpr(OverloadExpr* ref) override {
     for (NamedDecl* d : ref->decls()) e_.need(d);
     if (ref->getNumDecls() > 0) named(*ref->decls_begin(), ref->getNameLoc());
     return true;
   }
-  bool VisitCXXConstructExpr(CXXConstructExpr* expr) {
+  bool VisitCXXConstructExpr(CXXConstructExpr* expr) override {
     e_.need(expr->getConstructor());
     return true;
   }
-  bool VisitVarDecl(VarDecl* var) {
+  bool VisitVarDecl(VarDecl* var) override {
     e_.need(var->getType());
     return true;
   }
-  bool VisitNamedDecl(NamedDecl* decl) {
+  bool VisitNamedDecl(NamedDecl* decl) override {
     if (users_ && !decl->isImplicit() && decl->getDeclName().isIdentifier())
       e_.check_name(decl->getName(), decl->getLocation());
     return true;
   }
-  bool VisitExpr(Expr* expr) {
+  bool VisitExpr(Expr* expr) override {
     e_.broken_ = e_.broken_ || (users_ && isa<RecoveryExpr>(expr));
     e_.need(expr->getType());
     return true;
   }
-  bool VisitTypeLoc(TypeLoc type) {
+  bool VisitTypeLoc(TypeLoc type) override {
     e_.need(type.getType());
     const clang::Type* t = type.getTypePtr();
     if (const auto* use = dyn_cast<UsingType>(t)) {
@@ -68,15 +74,11 @@ class Extractor::Needs : public RecursiveASTVisitor<Extractor::Needs> {
     }
     return true;
   }
-  bool VisitCXXBaseSpecifier(CXXBaseSpecifier* base) {
-    e_.need(base->getType());
-    return true;
-  }
-  bool TraverseNestedNameSpecifierLoc(NestedNameSpecifierLoc loc) {
+  bool TraverseNestedNameSpecifierLoc(NestedNameSpecifierLoc loc) override {
     const NestedNameSpecifier name = loc.getNestedNameSpecifier();
     if (name.getKind() == NestedNameSpecifier::Kind::Namespace)
       e_.need(name.getAsNamespaceAndPrefix().Namespace);
-    return RecursiveASTVisitor::TraverseNestedNameSpecifierLoc(loc);
+    return DynamicRecursiveASTVisitor::TraverseNestedNameSpecifierLoc(loc);
   }
 
  private:

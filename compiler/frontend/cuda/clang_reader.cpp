@@ -1,6 +1,8 @@
 // Reads a CUDA kernel with Clang: finds it, checks it against the graph and against what can't be a
 // task, and takes it out of its file.
-#include <clang/AST/RecursiveASTVisitor.h>
+#include <clang/AST/Attr.h>
+#include <clang/AST/DeclTemplate.h>
+#include <clang/AST/DynamicRecursiveASTVisitor.h>
 #include <clang/Frontend/CompilerInstance.h>
 #include <clang/Frontend/FrontendAction.h>
 #include <clang/Lex/Lexer.h>
@@ -124,8 +126,8 @@ class Consumer : public ASTConsumer {
     reply_.errors.insert(reply_.errors.begin(), before.errors.begin(), before.errors.end());
   }
 
-  struct Candidates : RecursiveASTVisitor<Candidates> {
-    bool VisitFunctionDecl(FunctionDecl* f) {
+  struct Candidates : DynamicRecursiveASTVisitor {
+    bool VisitFunctionDecl(FunctionDecl* f) override {
       // Specialisations belong to their template.
       if (!is_users(sources, f->getLocation()) || f->isFunctionTemplateSpecialization())
         return true;
@@ -190,8 +192,8 @@ class Consumer : public ASTConsumer {
     for (Decl* d : context.getTranslationUnitDecl()->decls()) {
       auto* var = dyn_cast<VarDecl>(d);
       if (!var || var->getName() != kMeant || !var->getInit()) continue;
-      struct Reference : RecursiveASTVisitor<Reference> {
-        bool VisitDeclRefExpr(DeclRefExpr* ref) {
+      struct Reference : DynamicRecursiveASTVisitor {
+        bool VisitDeclRefExpr(DeclRefExpr* ref) override {
           if (auto* function = dyn_cast<FunctionDecl>(ref->getDecl())) meant = function;
           return true;
         }

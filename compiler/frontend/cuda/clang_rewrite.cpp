@@ -1,7 +1,9 @@
 // clang_rewrite.cpp: changes that make functions of a task of the kernel's.
 #include "compiler/frontend/cuda/clang_extractor.h"
 
-#include <clang/AST/RecursiveASTVisitor.h>
+#include <clang/AST/Attr.h>
+#include <clang/AST/DynamicRecursiveASTVisitor.h>
+#include <clang/AST/ExprCXX.h>
 #include <clang/Lex/Lexer.h>
 
 #include <algorithm>
@@ -13,8 +15,8 @@ void Extractor::leaving_edits() {
   const auto* body = dyn_cast<CompoundStmt>(kernel_.function->getBody());
   if (!body) return;
   leaving_block(*body);
-  struct Jumps : RecursiveASTVisitor<Jumps> {
-    bool VisitGotoStmt(GotoStmt*) {
+  struct Jumps : DynamicRecursiveASTVisitor {
+    bool VisitGotoStmt(GotoStmt*) override {
       found = true;
       return false;
     }
@@ -54,16 +56,16 @@ bool Extractor::leaving_statement(const Stmt* s) {
 }
 
 const ReturnStmt* Extractor::find_return(const Stmt* s) const {
-  struct Finder : RecursiveASTVisitor<Finder> {
+  struct Finder : DynamicRecursiveASTVisitor {
     explicit Finder(const ASTContext& c) : context(c) {}
-    bool TraverseLambdaExpr(LambdaExpr*) { return true; }
-    bool TraverseCXXRecordDecl(CXXRecordDecl*) { return true; }
-    bool TraverseIfStmt(IfStmt* branch) {
-      if (!branch->isConstexpr()) return RecursiveASTVisitor::TraverseIfStmt(branch);
+    bool TraverseLambdaExpr(LambdaExpr*) override { return true; }
+    bool TraverseCXXRecordDecl(CXXRecordDecl*) override { return true; }
+    bool TraverseIfStmt(IfStmt* branch) override {
+      if (!branch->isConstexpr()) return DynamicRecursiveASTVisitor::TraverseIfStmt(branch);
       const auto taken = branch->getNondiscardedCase(context);
       return !taken || !*taken || TraverseStmt(*taken);
     }
-    bool VisitReturnStmt(ReturnStmt* r) {
+    bool VisitReturnStmt(ReturnStmt* r) override {
       found = r;
       return false;
     }
@@ -125,8 +127,8 @@ void Extractor::global_words(const FunctionDecl& f) {
 }
 
 void Extractor::lambda_edits() {
-  struct Finder : RecursiveASTVisitor<Finder> {
-    bool VisitLambdaExpr(LambdaExpr* lambda) {
+  struct Finder : DynamicRecursiveASTVisitor {
+    bool VisitLambdaExpr(LambdaExpr* lambda) override {
       lambdas.push_back(lambda);
       return true;
     }
@@ -157,8 +159,8 @@ SourceLocation Extractor::first_word(const Decl& d) const {
 }
 
 void Extractor::host_edits() {
-  struct Finder : RecursiveASTVisitor<Finder> {
-    bool VisitCXXRecordDecl(CXXRecordDecl* record) {
+  struct Finder : DynamicRecursiveASTVisitor {
+    bool VisitCXXRecordDecl(CXXRecordDecl* record) override {
       if (!record->isThisDeclarationADefinition() || record->isLambda()) return true;
       for (Decl* d : record->decls())
         if (is_hosts(*d)) found.push_back(d);

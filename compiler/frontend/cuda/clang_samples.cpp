@@ -2,7 +2,8 @@
 // block, the thread and the graph's constants. If a thread's path is known, this shows accesses
 // outside of what the graph declares, and barriers that other threads of the block don't reach.
 // What depends on data, or takes too long to follow, isn't judged.
-#include <clang/AST/RecursiveASTVisitor.h>
+#include <clang/AST/DynamicRecursiveASTVisitor.h>
+#include <clang/AST/ExprCXX.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -164,29 +165,29 @@ class Thread {
   /// unknown. If it may leave the statement around it, the thread's path is unknown, too.
   Flow unknown(const Stmt* s) {
     if (!s) return Flow::On;
-    struct Finder : RecursiveASTVisitor<Finder> {
-      bool TraverseLambdaExpr(LambdaExpr*) { return true; }
-      bool VisitBinaryOperator(BinaryOperator* o) {
+    struct Finder : DynamicRecursiveASTVisitor {
+      bool TraverseLambdaExpr(LambdaExpr*) override { return true; }
+      bool VisitBinaryOperator(BinaryOperator* o) override {
         if (o->isAssignmentOp()) assigned(o->getLHS());
         return true;
       }
-      bool VisitUnaryOperator(UnaryOperator* o) {
+      bool VisitUnaryOperator(UnaryOperator* o) override {
         if (o->isIncrementDecrementOp() || o->getOpcode() == UO_AddrOf) assigned(o->getSubExpr());
         return true;
       }
-      bool VisitVarDecl(VarDecl* var) {
+      bool VisitVarDecl(VarDecl* var) override {
         set.insert(var);
         return true;
       }
-      bool VisitCallExpr(CallExpr* call) {
+      bool VisitCallExpr(CallExpr* call) override {
         for (Expr* arg : call->arguments()) assigned(arg);
         if (const FunctionDecl* f = call->getDirectCallee()) barriers = barriers || waits(f, 0);
         return true;
       }
-      bool VisitReturnStmt(ReturnStmt*) { return leaves = true; }
-      bool VisitGotoStmt(GotoStmt*) { return leaves = true; }
-      bool VisitBreakStmt(BreakStmt*) { return leaves = true; }
-      bool VisitContinueStmt(ContinueStmt*) { return leaves = true; }
+      bool VisitReturnStmt(ReturnStmt*) override { return leaves = true; }
+      bool VisitGotoStmt(GotoStmt*) override { return leaves = true; }
+      bool VisitBreakStmt(BreakStmt*) override { return leaves = true; }
+      bool VisitContinueStmt(ContinueStmt*) override { return leaves = true; }
       void assigned(Expr* e) {
         if (auto* ref = dyn_cast<DeclRefExpr>(e->IgnoreParenCasts()))
           if (auto* var = dyn_cast<VarDecl>(ref->getDecl())) set.insert(var);
@@ -195,8 +196,8 @@ class Thread {
         if (is_block_barrier(f)) return true;
         const FunctionDecl* body = nullptr;
         if (depth > 8 || !f->hasBody(body)) return false;
-        struct Calls : RecursiveASTVisitor<Calls> {
-          bool VisitCallExpr(CallExpr* call) {
+        struct Calls : DynamicRecursiveASTVisitor {
+          bool VisitCallExpr(CallExpr* call) override {
             if (const FunctionDecl* callee = call->getDirectCallee())
               found = found || waits(callee, depth + 1);
             return true;

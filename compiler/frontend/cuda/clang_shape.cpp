@@ -1,6 +1,9 @@
 // What a first draft of a graph says about a kernel: its parameters, and guesses of the rest, taken
 // from launches in its file if there are any.
-#include <clang/AST/RecursiveASTVisitor.h>
+#include <clang/AST/Attr.h>
+#include <clang/AST/DeclTemplate.h>
+#include <clang/AST/DynamicRecursiveASTVisitor.h>
+#include <clang/AST/ExprCXX.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -83,10 +86,11 @@ struct Launch {
   int64_t shared = 0;
 };
 
-struct Launches : RecursiveASTVisitor<Launches> {
-  Launches(const ASTContext& c, const FunctionDecl& f) : context(c), kernel(f) {}
-  bool shouldVisitTemplateInstantiations() const { return true; }
-  bool VisitCUDAKernelCallExpr(CUDAKernelCallExpr* call) {
+struct Launches : DynamicRecursiveASTVisitor {
+  Launches(const ASTContext& c, const FunctionDecl& f) : context(c), kernel(f) {
+    ShouldVisitTemplateInstantiations = true;
+  }
+  bool VisitCUDAKernelCallExpr(CUDAKernelCallExpr* call) override {
     const FunctionDecl* f = call->getDirectCallee();
     if (!f) return true;
     const FunctionTemplateDecl* of = f->getPrimaryTemplate();
@@ -110,14 +114,14 @@ struct Launches : RecursiveASTVisitor<Launches> {
 };
 
 /// What a body, and the functions that it calls, say about threads and blocks.
-struct Uses : RecursiveASTVisitor<Uses> {
+struct Uses : DynamicRecursiveASTVisitor {
   explicit Uses(const SourceManager& s) : sources(s) {}
   void look(const FunctionDecl* f) {
     const FunctionDecl* body = nullptr;
     if (f->hasBody(body) && is_users(sources, body->getLocation()) && seen.insert(body).second)
       TraverseStmt(body->getBody());
   }
-  bool VisitMemberExpr(MemberExpr* member) {
+  bool VisitMemberExpr(MemberExpr* member) override {
     const auto* base = dyn_cast<DeclRefExpr>(member->getBase()->IgnoreParenCasts());
     if (!base || !base->getDecl()->getIdentifier() || !member->getMemberDecl()->getIdentifier())
       return true;
@@ -128,12 +132,12 @@ struct Uses : RecursiveASTVisitor<Uses> {
     if (of == "blockIdx") block_axes = std::max(block_axes, i);
     return true;
   }
-  bool VisitDeclRefExpr(DeclRefExpr* ref) {
+  bool VisitDeclRefExpr(DeclRefExpr* ref) override {
     const auto* var = dyn_cast<VarDecl>(ref->getDecl());
     if (var && var->hasAttr<CUDASharedAttr>() && var->hasExternalStorage()) dynamic = true;
     return true;
   }
-  bool VisitCallExpr(CallExpr* call) {
+  bool VisitCallExpr(CallExpr* call) override {
     if (const FunctionDecl* f = call->getDirectCallee()) look(f);
     return true;
   }

@@ -1,7 +1,9 @@
 // clang_shared.cpp: variables in shared memory, which get places in the task's memory.
 #include "compiler/frontend/cuda/clang_extractor.h"
 
-#include <clang/AST/RecursiveASTVisitor.h>
+#include <clang/AST/Attr.h>
+#include <clang/AST/DynamicRecursiveASTVisitor.h>
+#include <clang/AST/ExprCXX.h>
 #include <clang/Lex/Lexer.h>
 #include <fmt/format.h>
 
@@ -10,11 +12,11 @@
 namespace maco::frontend::cuda {
 
 void Extractor::shared_edits() {
-  struct Finder : RecursiveASTVisitor<Finder> {
+  struct Finder : DynamicRecursiveASTVisitor {
     // Lambdas and classes are visited as functions of their own.
-    bool TraverseLambdaExpr(LambdaExpr*) { return true; }
-    bool TraverseCXXRecordDecl(CXXRecordDecl*) { return true; }
-    bool VisitDeclStmt(DeclStmt* stmt) {
+    bool TraverseLambdaExpr(LambdaExpr*) override { return true; }
+    bool TraverseCXXRecordDecl(CXXRecordDecl*) override { return true; }
+    bool VisitDeclStmt(DeclStmt* stmt) override {
       for (Decl* d : stmt->decls())
         if (auto* var = dyn_cast<VarDecl>(d); var && var->hasAttr<CUDASharedAttr>()) {
           statements.push_back(stmt);
@@ -57,8 +59,8 @@ unsigned Extractor::behind_parentheses(SourceLocation word) const {
 }
 
 void Extractor::alignment_edits() {
-  struct Finder : RecursiveASTVisitor<Finder> {
-    bool VisitVarDecl(VarDecl* var) {
+  struct Finder : DynamicRecursiveASTVisitor {
+    bool VisitVarDecl(VarDecl* var) override {
       if (var->hasAttr<CUDASharedAttr>()) found.push_back(var);
       return true;
     }
@@ -112,8 +114,8 @@ void Extractor::shared_of_files() {
     }
   }
   if (places.empty()) return;
-  struct Finder : RecursiveASTVisitor<Finder> {
-    bool VisitDeclRefExpr(DeclRefExpr* ref) {
+  struct Finder : DynamicRecursiveASTVisitor {
+    bool VisitDeclRefExpr(DeclRefExpr* ref) override {
       refs.push_back(ref);
       return true;
     }

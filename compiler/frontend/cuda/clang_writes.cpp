@@ -1,6 +1,7 @@
 #include "compiler/frontend/cuda/clang_writes.h"
 
-#include <clang/AST/RecursiveASTVisitor.h>
+#include <clang/AST/DynamicRecursiveASTVisitor.h>
+#include <clang/AST/ExprCXX.h>
 
 #include <algorithm>
 #include <set>
@@ -48,15 +49,15 @@ const DeclRefExpr* base(const Expr* e, const Set& set, bool& through) {
   }
 }
 /// Finds pointers and references to where an alias points.
-struct Aliases : RecursiveASTVisitor<Aliases> {
+struct Aliases : DynamicRecursiveASTVisitor {
   explicit Aliases(Set& s) : set(s) {}
-  bool VisitVarDecl(VarDecl* var) {
+  bool VisitVarDecl(VarDecl* var) override {
     bool through = var->getType()->isReferenceType();
     if (var->getInit() && is_plain(var->getType()) && base(var->getInit(), set, through))
       set.insert(var);
     return true;
   }
-  bool VisitBinaryOperator(BinaryOperator* o) {
+  bool VisitBinaryOperator(BinaryOperator* o) override {
     bool through = false;
     if (o->getOpcode() != BO_Assign || !o->getLHS()->getType()->isPointerType()) return true;
     if (auto* ref = dyn_cast<DeclRefExpr>(o->getLHS()->IgnoreParenCasts());
@@ -103,7 +104,7 @@ class Search {
   }
 
  private:
-  struct Finder : RecursiveASTVisitor<Finder> {
+  struct Finder : DynamicRecursiveASTVisitor {
     Finder(Search& s, const Set& a) : search(s), writes(s.found), set(a) {}
     void written(const Expr* place, SourceLocation loc) {
       bool through = false;
@@ -111,27 +112,27 @@ class Search {
       if (ref && (through || ref->getDecl()->getType()->isReferenceType()) && writes.at.isInvalid())
         writes.at = loc;
     }
-    bool VisitBinaryOperator(BinaryOperator* o) {
+    bool VisitBinaryOperator(BinaryOperator* o) override {
       if (o->isAssignmentOp()) written(o->getLHS(), o->getBeginLoc());
       return true;
     }
-    bool VisitUnaryOperator(UnaryOperator* o) {
+    bool VisitUnaryOperator(UnaryOperator* o) override {
       if (o->isIncrementDecrementOp()) written(o->getSubExpr(), o->getBeginLoc());
       return true;
     }
-    bool VisitCXXConstructExpr(CXXConstructExpr* e) {
+    bool VisitCXXConstructExpr(CXXConstructExpr* e) override {
       for (const Expr* arg : e->arguments()) writes.maybe = writes.maybe || mentions(arg, set);
       return true;
     }
-    bool VisitInitListExpr(InitListExpr* e) {
+    bool VisitInitListExpr(InitListExpr* e) override {
       if (e->getType()->isRecordType()) writes.maybe = writes.maybe || mentions(e, set);
       return true;
     }
-    bool VisitLambdaExpr(LambdaExpr* e) {
+    bool VisitLambdaExpr(LambdaExpr* e) override {
       writes.maybe = writes.maybe || mentions(e->getBody(), set);
       return true;
     }
-    bool VisitCallExpr(CallExpr* call) {
+    bool VisitCallExpr(CallExpr* call) override {
       const FunctionDecl* f = call->getDirectCallee();
       const auto* operation = dyn_cast<CXXOperatorCallExpr>(call);
       const bool member = operation && f && isa<CXXMethodDecl>(f);
