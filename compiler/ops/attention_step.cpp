@@ -211,8 +211,8 @@ Cut choose(const TileContext& c) {
                               .element_bytes = ir::size_of(c.in(0).dtype),
                               .page_keys = functions::step_keys(c.machine().page_bytes)},
                              c.machine());
-    const double time =
-        cost::microseconds(work, c.machine()) + (splits > 1 ? c.machine().packet_hand_over.value : 0);
+    const double time = cost::microseconds(work, c.machine()) +
+                        (splits > 1 ? c.machine().packet_hand_over.value : 0);
     if (splits > 1 && time >= least) continue;
     least = time;
     best = splits;

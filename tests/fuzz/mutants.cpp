@@ -283,7 +283,7 @@ bool write_both(const fs::path& folder, size_t number, const Source& s) {
   passes::PipelineOptions options;
   options.target = s.target;
   passes::PassManager passes(passes::make_context(options, diagnostics), options, diagnostics);
-  const ir::Program pruned = passes.run("prune-sync", *unpruned);
+  const auto pruned = std::get<ir::Program>(passes.run("prune-sync", *unpruned));
   const std::optional<ir::Program> as_compiled = compiled(s, true);
   if (!as_compiled) return false;
   if (!passes.ok() || ir::print(pruned) != ir::print(*as_compiled)) {

@@ -6,6 +6,7 @@
 #include "compiler/ops/collectives/push.h"
 #include "compiler/ops/tile.h"
 #include "compiler/passes/begin_program.h"
+#include "compiler/pipeline/registry.h"
 #include "tests/fuzz/random_values.h"
 
 namespace maco::fuzz {
@@ -61,7 +62,7 @@ void cut_otherwise(ir::Graph& graph, Random& random) {
     if (!ops::has_choice(graph, op)) continue;
     const ops::Cut chosen = ops::cut_of(op);
     // A pushed collective has its matmul's tiles.
-    if (ops::is_pushed(op) && op.kind != "matmul") {
+    if (ops::moves_as_made(op) && op.kind != "matmul") {
       const size_t product = index(*ops::product_of(graph, op));
       ops::Cut cut = chosen;
       cut.tile = {ops::cut_of(graph.ops[product]).tile[0], ops::cut_of(graph.ops[product]).tile[1]};

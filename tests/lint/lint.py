@@ -191,7 +191,8 @@ SHARED = {
 # Heavy headers, and where they stay; the CUDA of a machine is opened at run time, never included.
 HEAVY = [
     (re.compile(r"<nlohmann/"),
-     re.compile(r"compiler/frontend/(?:json_|huggingface/)|compiler/cost/boards\.cpp$|[\w/]*manifest(_parse)?\.cpp$|(?:ir|runtime/reference)/safetensors\.cpp$|"
+     re.compile(r"compiler/frontend/(?:json_|huggingface/)|compiler/cost/boards\.cpp$|[\w/]*manifest(_parse)?\.cpp$|"
+                r"(?:ir|runtime/reference)/safetensors\.cpp$|"
                 r"ir/json_names\.cpp$|runtime/weights/(?:fields\.|map\.cpp$)|tests/")),
     (re.compile(r"<CLI/"), re.compile(r"tools/|tests/")),
     (re.compile(r"<clang/|<llvm/"), re.compile(r"compiler/frontend/cuda/")),

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <map>
 
+#include "tests/proofs/rank_list.h"
+
 namespace maco::proofs {
 namespace {
 
@@ -158,8 +160,8 @@ class Execution {
         const ir::Signal& s = p_.tasks[nodes_.task(store.node)].signals[store.index];
         if (nodes_.launch(store.node) != launch ||
             (local ? source != rank
-                   : !has(ir::resolve(w.from, rank, nodes_.world), source) ||
-                         !has(ir::resolve(s.to, source, nodes_.world), rank)))
+                   : !has(ranks_of(w.from, rank, nodes_.world), source) ||
+                         !has(ranks_of(s.to, source, nodes_.world), rank)))
           continue;
         const Operation &a = operations_[store.operation], &b = operations_[load.operation];
         if (!morally_strong(a, b)) continue;
@@ -221,8 +223,8 @@ class Execution {
             return true;
         } else if (s.event == w.event && p_[w.event].kind == EventKind::Packet &&
                    nodes_.launch(x) + static_cast<int>(w.lag) <= nodes_.launch(y) &&
-                   has(ir::resolve(w.from, nodes_.rank(y), nodes_.world), nodes_.rank(x)) &&
-                   has(ir::resolve(s.to, nodes_.rank(x), nodes_.world), nodes_.rank(y)) &&
+                   has(ranks_of(w.from, nodes_.rank(y), nodes_.world), nodes_.rank(x)) &&
+                   has(ranks_of(s.to, nodes_.rank(x), nodes_.world), nodes_.rank(y)) &&
                    includes(p_[w.event].reach(), {nodes_.rank(x), 0}, {nodes_.rank(y), 0}))
           return true;
     return false;

@@ -10,6 +10,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "tests/proofs/rank_list.h"
 #include "tests/unit/block_heights.h"
 
 namespace maco::proofs {
@@ -134,12 +135,12 @@ class Explorer {
       if (event.kind == EventKind::Packet &&
           (packets_ == Packets::Pass || (packets_ == Packets::BlockWhereSure && !surely(task))))
         continue;
-      for (int source : ir::resolve(w.from, rank, world_)) {
+      for (int source : ranks_of(w.from, rank, world_)) {
         int64_t word = 0;
         for (uint32_t t = 0; t < p_.tasks.size(); ++t)
           for (const ir::Signal& signal : p_.tasks[t].signals)
             if (signal.event == w.event && runs(t, source) &&
-                has(ir::resolve(signal.to, source, world_), rank))
+                has(ranks_of(signal.to, source, world_), rank))
               word = std::max(word, ended(s, source, t));
         if (word < epoch) return false;
       }
@@ -168,7 +169,7 @@ std::vector<std::string> bytes(const Program& p, const ir::Access& a, int runner
   int64_t base = b.offset.value_or(0);
   if (slot) base += launch % b.rotation * b.copy_bytes();
   std::vector<int> memories =
-      slot ? ir::resolve(r.where, runner, static_cast<int>(p.world)) : std::vector<int>{runner};
+      slot ? ranks_of(r.where, runner, static_cast<int>(p.world)) : std::vector<int>{runner};
   std::set<int64_t> list;
   for (int64_t row = r.r0 + shift.lo; row < r.r1 + shift.hi; ++row)
     for (int64_t byte = r.c0 * size; byte < r.c1 * size; ++byte) {
@@ -235,10 +236,10 @@ std::optional<Exploration> explore(const Program& p, int launches, size_t most) 
       return p[b].use != p[other].use && std::pair(x.launch, x.task) < std::pair(y.launch, y.task);
     for (const ir::Wait& w : p.tasks[y.task].waits) {
       if (p[w.event].kind != EventKind::Packet || x.launch + static_cast<int>(w.lag) > y.launch ||
-          !has(ir::resolve(w.from, y.rank, static_cast<int>(p.world)), x.rank))
+          !has(ranks_of(w.from, y.rank, static_cast<int>(p.world)), x.rank))
         continue;
       for (const ir::Signal& s : p.tasks[x.task].signals)
-        if (s.event == w.event && has(ir::resolve(s.to, x.rank, static_cast<int>(p.world)), y.rank))
+        if (s.event == w.event && has(ranks_of(s.to, x.rank, static_cast<int>(p.world)), y.rank))
           return true;
     }
     return false;

@@ -44,7 +44,7 @@ class Signals {
   }
   bool arrives(const Signal& s, int source, int rank) const {
     return runs(p_.tasks[s.task], source) &&
-           has(ir::resolve(s.to, source, static_cast<int>(p_.world)), rank);
+           has(ranks_of(s.to, source, static_cast<int>(p_.world)), rank);
   }
   const std::vector<Signal>& of(ir::EventId e) const { return signals_[index(e)]; }
 
@@ -63,7 +63,7 @@ class Signals {
       for (const auto& [task, from_ranks] : waits_[i])
         for (int rank = 0; rank < world; ++rank) {
           if (!runs(p_.tasks[task], rank)) continue;
-          for (int source : ir::resolve(from_ranks, rank, world)) {
+          for (int source : ranks_of(from_ranks, rank, world)) {
             const std::vector<uint32_t> senders = from(e, source, rank);
             if (senders.size() != 1)
               return fmt::format("count: {} signals of '{}' from rank {} to rank {}",
@@ -76,10 +76,9 @@ class Signals {
       for (const auto& [task, to, relaxed] : signals_[i])
         for (int source = 0; source < world; ++source) {
           if (!runs(p_.tasks[task], source)) continue;
-          for (int rank : ir::resolve(to, source, world)) {
+          for (int rank : ranks_of(to, source, world)) {
             const bool heard = std::any_of(waits_[i].begin(), waits_[i].end(), [&](const auto& w) {
-              return runs(p_.tasks[w.first], rank) &&
-                     has(ir::resolve(w.second, rank, world), source);
+              return runs(p_.tasks[w.first], rank) && has(ranks_of(w.second, rank, world), source);
             });
             if (!heard)
               return fmt::format("count: nobody waits for '{}' on rank {}", event.name, rank);
@@ -103,7 +102,7 @@ class Signals {
                   return p_[s.event].kind == (p_[a.region.buffer].own_packets()
                                                   ? EventKind::Hint
                                                   : EventKind::Packet) &&
-                         has(ir::resolve(s.to, source, world), rank);
+                         has(ranks_of(s.to, source, world), rank);
                 }))
               return fmt::format("count: packets to rank {} without flags", rank);
         }
@@ -232,7 +231,7 @@ class Graph {
     const EventKind kind = p_[w.event].kind;
     const uint32_t to = nodes_.at(launch, rank, task);
     const bool local = is_counter(kind);
-    for (int source : local ? std::vector<int>{rank} : ir::resolve(w.from, rank, nodes_.world))
+    for (int source : local ? std::vector<int>{rank} : ranks_of(w.from, rank, nodes_.world))
       for (const Signals::Signal& s : signals_.of(w.event)) {
         if (!local && !signals_.arrives(s, source, rank)) continue;
         // A flag that is seen without release and acquire, or at a scope that leaves out one end,
@@ -272,7 +271,7 @@ bool polls_for(const Program& p, const Nodes& nodes, const Signals& signals, con
   for (const ir::Wait& w : ty.waits) {
     const int source = nodes.rank(c.x);
     if (p[w.event].kind != EventKind::Packet ||
-        !has(ir::resolve(w.from, nodes.rank(c.y), nodes.world), source) ||
+        !has(ranks_of(w.from, nodes.rank(c.y), nodes.world), source) ||
         nodes.launch(c.x) + static_cast<int>(w.lag) > nodes.launch(c.y))
       continue;
     if (signals.from(w.event, source, nodes.rank(c.y)) == std::vector<uint32_t>{nodes.task(c.x)})

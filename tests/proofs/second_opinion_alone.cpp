@@ -36,7 +36,7 @@ bool undefined(const Program& p, int world) {
     std::vector<int64_t> shifts = {0};
     if (r.block.any()) {
       shifts.clear();
-      for (int block : ir::resolve(r.block.ref, rank, world))
+      for (int block : ranks_of(r.block.ref, rank, world))
         shifts.push_back(block *
                          (r.block.value ? p.values[*r.block.value].range.hi : r.block.rows));
     }
@@ -150,7 +150,7 @@ std::string structure(const Program& p) {
               last * r.pitch + r.c1 > b.max_rows * b.cols)
             return "structure: a region outside of its buffer";
         }
-        const std::vector<int> where = ir::resolve(r.where, rank, world);
+        const std::vector<int> where = ranks_of(r.where, rank, world);
         const bool mine = where == std::vector<int>{rank};
         if (!mine && r.where != RankRef::self() && !(a.writes() && b.kind == BufferKind::Slot))
           return "structure: memory of a peer that is not for peers";

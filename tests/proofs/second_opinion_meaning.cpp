@@ -126,7 +126,7 @@ class Simulation {
     return list;
   }
   std::vector<int> blocks(const ir::Region& r, int rank) const {
-    return r.block.any() ? ir::resolve(r.block.ref, rank, world_) : std::vector<int>{0};
+    return r.block.any() ? ranks_of(r.block.ref, rank, world_) : std::vector<int>{0};
   }
 
   void transfer(int rank, const Task& t, const ir::Transfer& x) {
@@ -136,7 +136,7 @@ class Simulation {
     const auto collect = [&](uint32_t a, bool reads, std::vector<std::vector<Element*>>& lists) {
       const ir::Region& r = t.accesses[a].region;
       const std::vector<int> owners =
-          is_slot(r) ? ir::resolve(r.where, rank, world_) : std::vector<int>{rank};
+          is_slot(r) ? ranks_of(r.where, rank, world_) : std::vector<int>{rank};
       for (int block : blocks(r, rank)) {
         const std::vector<int64_t> at = elements(r, block);
         if (!is_slot(r)) {

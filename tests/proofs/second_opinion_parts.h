@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/proofs/rank_list.h"
 #include "tests/proofs/second_opinion.h"
 
 namespace maco::proofs {
@@ -33,7 +34,7 @@ inline bool has(const std::vector<int>& list, int n) {
 /// The ranks whose memory an access of a task on `runner` reaches.
 inline std::vector<int> reaches(const ir::Program& p, const ir::Access& a, int runner) {
   if (p[a.region.buffer].kind != ir::BufferKind::Slot) return {runner};
-  return ir::resolve(a.region.where, runner, static_cast<int>(p.world));
+  return ranks_of(a.region.where, runner, static_cast<int>(p.world));
 }
 
 /// In copy 0, from the buffer's address or the tensor's begin.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "compiler/frontend/frontend.h"
+#include "ir/to_raw.h"
 #include "tests/catch.h"
 #include "tests/unit/random_graph.h"
 
@@ -36,8 +37,11 @@ std::string show(const Raw& raw) {
   return "";
 }
 
+std::optional<Raw> parse_dsl(int32_t file, ir::Diagnostics& d) {
+  return frontend::parse_dsl_raw(file, d);
+}
 Raw parse(const std::string& text,
-          std::optional<Raw> (*how)(int32_t, ir::Diagnostics&) = frontend::parse_dsl_raw) {
+          std::optional<Raw> (*how)(int32_t, ir::Diagnostics&) = parse_dsl) {
   ir::Diagnostics d;
   auto raw = how(d.add_file("g", text), d);
   INFO(text << "\n" << d.render());

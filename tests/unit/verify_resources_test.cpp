@@ -228,6 +228,7 @@ TEST_CASE("every target's own figures fit") {
       REQUIRE(graph);
       passes::PipelineOptions options;
       options.target = m.target;
+      options.board = m.board;
       const auto result = passes::run_pipeline(*graph, options, diagnostics);
       const std::string errors = diagnostics.render();
       INFO(errors);
