@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "compiler/frontend/dumps.h"
 #include "compiler/functions/matmul_method.h"
 #include "compiler/ops/matmul_tiles.h"
 #include "ir/program_text.h"
@@ -67,7 +68,7 @@ TEST_CASE("a method from outside multiplies, prints and parses") {
       CHECK_THAT(p.kernel, Contains("struct ByPlain : AnyMethod {") &&
                                Contains("using method = ops::ByPlain;"));
       ir::Diagnostics d;
-      const auto again = ir::parse_program(d.add_file("g.program", text), d);
+      const auto again = frontend::parse_program(d.add_file("g.program", text), d);
       REQUIRE(again);
       CHECK(*again == p.program);
       CHECK(api::emit_kernel(p.graph, *again, cpu(), d) == p.kernel);
