@@ -20,7 +20,7 @@ class InternedArrays {
   explicit InternedArrays(size_t width) : width_(width), places_(1024, kNone) {
     number(std::vector<Word>(width, 0).data());
   }
-  /// `words` are none of its own.
+  /// `words` must not point into this object.
   uint32_t number(const Word* words) {
     const uint32_t h = hash(words);
     size_t at = h & (places_.size() - 1);

@@ -116,7 +116,7 @@ class Lines {
     }
     add(2, line + (object ? "}," : "],"));
   }
-  // Reserves so many bytes, so that a long text isn't copied while it grows.
+  // Reserves memory, so that a long text isn't copied while it grows.
   void reserve(size_t bytes) { out_.reserve(bytes); }
   std::string take() { return std::move(out_); }
 

@@ -21,8 +21,8 @@ namespace maco::ir {
 /// into `diagnostics`.
 class TextCursor {
  protected:
-  /// After so many errors in one text the parser stops: a file of another format would give one a
-  /// line.
+  /// The number of errors in one text after which the parser stops: a file of another format would
+  /// give one a line.
   static constexpr int kMaxErrors = 100;
 
   TextCursor(int32_t file, Diagnostics& diagnostics)
@@ -75,7 +75,7 @@ class TextCursor {
     at_ += word.size();
     return true;
   }
-  /// Consumes `key=`, the begin of a field.
+  /// Consumes `key=`, the start of a field.
   bool accept_key(std::string_view key) {
     if (peek_word() != key) return false;
     const size_t start = at_;

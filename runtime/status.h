@@ -16,7 +16,7 @@ struct Stopped {
   int64_t expected = 0, seen = 0;
 };
 
-/// `ok`, or a sentence for the user (several lines where there is a story to tell).
+/// `ok`, or a sentence for the user (several lines if one isn't enough).
 struct Status {
   bool ok = true;
   std::string message;

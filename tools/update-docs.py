@@ -41,7 +41,7 @@ def output_of(command, lines, environment, fails=True):
 
 
 def can_run(text):
-    """Whether what the page's commands want beside the programs is there: tools/setup.sh can't always get Python packages."""
+    """Whether the Python packages that the page's commands need are installed: tools/setup.sh can't always get them."""
     python = ".venv/bin/python"
     if not any(python in m.group(3) for m in BLOCK.finditer(text)):
         return True

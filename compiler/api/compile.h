@@ -25,7 +25,7 @@ std::optional<std::string> read_file(const std::string& path, std::string& error
 std::optional<ir::Graph> read_graph(std::string name, std::string text,
                                     ir::Diagnostics& diagnostics,
                                     const std::vector<std::string>& algorithms = {});
-/// The same, with texts of collectives in place of files.
+/// As read_graph, with texts of collectives in place of files.
 std::optional<ir::Graph> read_graph_with(std::string name, std::string text,
                                          const std::vector<std::string>& collectives,
                                          ir::Diagnostics& diagnostics);

@@ -10,8 +10,8 @@
 
 namespace maco::api {
 
-/// The story of the op that `name` means, by its own name or by a result's. It tells with what the
-/// op was fused, and with what not and why; its method, tiles, tasks and SMs; what the cost model
+/// What became of the op that `name` means, by its own name or by a result's: with what the op was
+/// fused, and with what not and why; its method, tiles, tasks and SMs; what the cost model
 /// expects; for which ops it waits and why, and which ops wait for it; which waits were pruned and
 /// why. `unpruned`: the Program behind the pass insert-sync. `measured`, if not null: the times of
 /// a run of the same kernel (see other_kernel). Returns nothing, with the reason in `error`, if

@@ -13,7 +13,7 @@
 namespace maco::api {
 
 /// Times of an op's tasks on all ranks, in microseconds. `begin` and `end` count from the launch's
-/// begin; the others are summed over tasks.
+/// start; the others are summed over tasks.
 struct OpTimes {
   int64_t tasks = 0;
   double begin = 0, end = 0;
@@ -21,7 +21,7 @@ struct OpTimes {
   double waits = 0;               // before the work, for other tasks
   double pages = 0, packets = 0;  // within the work: waiting for pages, for packets
 };
-/// By name of those ops that the passes left.
+/// Times by the name of an op; only ops that the passes left.
 using TraceTimes = std::map<std::string, OpTimes, std::less<>>;
 
 /// What a trace says about its kernel. All empty: nothing.

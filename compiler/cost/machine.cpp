@@ -152,7 +152,7 @@ int32_t chosen_cpu_sms() {
   return code == std::errc() && rest == end && sms >= 1 && sms <= kMostCpuSms ? sms : 0;
 }
 
-// The board of the CPU target with so many SMs.
+// The board of the CPU target with `sms` SMs.
 const Machine* cpu_with(const Machine& usual, int32_t sms) {
   static std::mutex mutex;
   static std::map<int32_t, Machine> made;

@@ -21,17 +21,17 @@ int64_t typical_rows(const ir::Program& program, const ir::Region& region);
 
 /// The bytes of all regions of the task, once each: for functions that do little else than stream.
 Work streaming(const ir::Program& program, const ir::Task& task, const Machine& machine);
-/// The same for functions that load what they need when they need it, without a loader ahead of
-/// them: three times the bytes on a GPU. For a prompt on an H200, slices took 3.4 times as long as
-/// their bytes take at an SM's share of the memory bandwidth, norms 3 to 9 times and ropes 4 to 6
-/// times (docs/benchmarks/logs/prefill-steps-h200.txt), before norms and ropes got registers. Since
-/// then these take 1.6 times, appends 2.1 times (prefill-roles-h200.txt).
+/// As streaming, for functions that load what they need when they need it, without a loader ahead
+/// of them: three times the bytes on a GPU. For a prompt on an H200, slices took 3.4 times as long
+/// as their bytes take at an SM's share of the memory bandwidth, norms 3 to 9 times and ropes 4 to
+/// 6 times (docs/benchmarks/logs/prefill-steps-h200.txt), before norms and ropes got registers.
+/// Since then norms and ropes take 1.6 times, appends 2.1 times (prefill-roles-h200.txt).
 Work unaided(Work work, const Machine& machine);
 /// For functions that move a part of their first region to their last: as many elements as the
 /// smaller region has.
 Work moving(const ir::Program& program, const ir::Task& task, const Machine& machine);
 
-/// What delays a collective, on the rank where that is most.
+/// What delays a collective, on the rank that waits longest.
 struct Route {
   double hops = 0;        // one after another, from a rank's flag to a peer that waits for it
   double link_bytes = 0;  // sent by the rank

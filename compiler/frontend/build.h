@@ -144,7 +144,7 @@ std::optional<std::string> read_word(BuildContext& c, const Raw& raw, const std:
                                      const std::vector<std::string>& words);
 /// Reads an integer that is known when compiling (an expression over `world` is allowed).
 std::optional<int64_t> read_integer(BuildContext& c, const Raw& raw, const std::string& what);
-/// The same, in [lo, hi].
+/// As read_integer, in [lo, hi].
 std::optional<int64_t> read_constant(BuildContext& c, const Raw& raw, const std::string& what,
                                      int64_t lo, int64_t hi);
 /// The index of `word` in `words`, as an enumerator.

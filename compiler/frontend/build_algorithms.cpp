@@ -38,7 +38,7 @@ std::optional<Expr> read_ranked(BuildContext& c, const Raw& raw, const std::stri
     }
   return e;
 }
-/// The same, or a name for several ranks.
+/// As read_ranked, or a name for several ranks.
 std::optional<Expr> read_ranks(BuildContext& c, const Raw& raw, const std::string& what,
                                const Expr* guard) {
   if (raw.kind == Raw::Kind::String && (raw.text == ir::kAllRanks || raw.text == ir::kOtherRanks))

@@ -179,7 +179,7 @@ bool read_inputs(BuildContext& c, const Raw& raw, const std::string& what, const
   return good;
 }
 
-/// The same for `out`.
+/// As read_inputs, for `out`.
 bool read_outputs(BuildContext& c, const Raw& raw, const std::string& what, const ops::OpDef* def,
                   size_t op_index, ir::Op& op) {
   const auto out =

@@ -189,9 +189,9 @@ class Printer {
     for (int32_t r : ranks) print_together({r}, at, others);
   }
 
-  /// If references `i` and those behind it are, on each of these ranks, the same chunks of all
-  /// ranks or of all others: the name for these ranks, and how many references they are. Otherwise
-  /// "".
+  /// The name for these ranks ("all", "others"), and how many references from `i` on it replaces,
+  /// if on each of the ranks these references are the same chunks of all ranks, or of all others.
+  /// Otherwise "".
   std::pair<std::string, size_t> several(const std::vector<int32_t>& ranks, size_t at,
                                          std::vector<ChunkRef> ChunkStatement::* side,
                                          size_t i) const {

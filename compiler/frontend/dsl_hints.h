@@ -15,7 +15,7 @@ std::string hint_for_statement(std::string_view word, std::string_view rest,
 /// What to write for `text` where a call of an op is expected ("x + 2.0": "write 'add(x, value =
 /// 2.0)'"), or "".
 std::string hint_for_expression(std::string_view text);
-/// A hint for an operand of `kind` at the begin of `text` that isn't a name: a number, a list, a
+/// A hint for an operand of `kind` at the start of `text` that isn't a name: a number, a list, a
 /// quoted name. "; ...", or "".
 std::string hint_for_operand(std::string_view kind, std::string_view text);
 /// Whether another language has this word before '(', as in "for (...) {".

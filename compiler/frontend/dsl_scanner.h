@@ -78,7 +78,7 @@ class DslScanner {
   std::string_view rest_of_line();
   /// Continues after a DslSyntaxError: skips to the end of the broken statement.
   void recover();
-  /// Likewise, but skips to the next `symbol`.
+  /// As recover, but skips to the next `symbol`.
   void recover_at(char symbol);
 
  private:

@@ -1,6 +1,6 @@
 // json_parse.cpp: JSON text to Raw.
 //
-// nlohmann's SAX parser decides what is JSON and decodes it, but doesn't tell the places of values.
+// nlohmann's SAX parser decides what is JSON and decodes it, but doesn't say where values stand.
 // A cursor over the same text does. Between two events lie only white space, commas and colons, so
 // that skipping those finds each event's token. When the parser gives up, the cursor stands behind
 // the last good token, and the stack of open brackets says what may follow there.

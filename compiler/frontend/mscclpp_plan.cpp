@@ -50,7 +50,7 @@ class Importer {
  private:
   int32_t world() const { return static_cast<int32_t>(gpus_.size()); }
 
-  /// Whether the plan has the previous schema, of which nothing else fits; reports that.
+  /// Whether the plan has the previous schema, which the rest doesn't fit; reports that.
   bool is_old() {
     const Raw* gpus = root_.find("gpus");
     if (gpus == nullptr) return false;
@@ -93,7 +93,7 @@ class Importer {
       name += word ? c : '_';
     }
     if (name.empty() || (name[0] >= '0' && name[0] <= '9')) name.insert(0, "plan_");
-    // Words with a meaning where the name is written.
+    // Words that mean something else where the name stands in a graph.
     static const std::set<std::string> taken = {"auto", "oneshot", "twoshot",    "ring", "nccl",
                                                 "true", "false",   "collective", "graph"};
     if (taken.count(name) > 0) name += "_plan";

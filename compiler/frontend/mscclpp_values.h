@@ -18,7 +18,7 @@ namespace maco::frontend::mscclpp {
 
 using ir::Raw;
 
-/// After so many errors the rest of a plan isn't read.
+/// The number of errors after which the rest of a plan isn't read.
 inline constexpr int kMaxErrors = 1000;
 
 enum class Channel : uint8_t { Memory, Port, Switch };

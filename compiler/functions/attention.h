@@ -16,8 +16,8 @@ inline constexpr int64_t kStepRows = 16;
 inline constexpr int64_t kTileRows = 128;
 /// Keys in a block of attention. runtime/device/ops/attention.cuh has the same number.
 inline constexpr int64_t kBlockKeys = 32;
-/// From so many rows of a typical launch, times the heads that share keys, attention_tile is
-/// faster.
+/// The number of rows of a typical launch, times the heads that share keys, from which
+/// attention_tile is faster.
 inline constexpr int64_t kManyRows = 64;
 /// The longest head of attention_step and attention_tile.
 inline constexpr int64_t kMostHeadDim = 256;

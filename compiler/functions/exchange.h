@@ -63,10 +63,10 @@ struct Exchange {
   ir::DType in{}, out{};  // what arrives, what is passed on
 };
 
-/// Where a matmul with stage "send" puts its tiles, as `put` would; nothing if its parameters can't
-/// be. Modes: Others, Owner, Block and Each. With Each, and
-/// where the matmul adds up, `rows` are those of a block, and the matmul's tiles are those of the
-/// peer's block or of its own.
+/// Where a matmul with stage "send" puts its tiles, as `put` would; nullopt if its parameters are
+/// invalid. Modes: Others, Owner, Block and Each. In mode Each, and where the matmul adds up,
+/// `rows` are the rows of a block, and the matmul's tiles are those of the peer's block or of its
+/// own.
 std::optional<Exchange> push_of(const ir::Call& call);
 /// The parameters of push_of, besides those of every matmul.
 std::vector<ir::Param> push_params_of(const Exchange& exchange);

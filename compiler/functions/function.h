@@ -102,7 +102,7 @@ class CallView {
 /// what tasks declare, and knows no device function. Without this a Program with another `peer` or
 /// `stride` would be proved right and move something else.
 struct Touches {
-  /// Why the call isn't one, or "": "hasn't the parameters and operands that it takes".
+  /// Why the call isn't one, or "": "doesn't have the parameters and operands that it takes".
   std::string wrong = "";
   /// Whether the call declares what a task moves (ir::Call::transfers). Null: it may move anything.
   std::function<bool(const ir::Task&)> moves = nullptr;
@@ -183,8 +183,8 @@ struct Function {
   /// Bytes of scratch memory for each block of a user's kernel, several of which a task may run at
   /// a time. Unset: the code isn't a user's kernel.
   std::function<int64_t(const CallView&)> users_block_bytes = nullptr;
-  /// What tasks of a call touch and move. Unset: parameters don't say it. A stage that needs it has
-  /// its own in place of the function's.
+  /// What tasks of a call touch and move. Unset: the parameters don't say. A stage that needs this
+  /// has a function of its own, which replaces the function's.
   std::function<Touches(const ir::Program&, const ir::Call&)> touches = nullptr;
   /// Checks all calls of the function together, if there are any; reports what is wrong. Unset:
   /// calls don't depend on each other.

@@ -66,8 +66,8 @@ int64_t matmul_column_step(int64_t N, bool transpose_b);
 /// Whether a page can hold a slice of BN columns over the shortest run of K that Block takes.
 bool matmul_fits(int64_t BN, int64_t b_bytes, bool transpose_b, int64_t page_bytes);
 
-/// On tensor cores an operand's tile comes in blocks of K: a block has so many elements, of `bytes`
-/// each.
+/// On tensor cores an operand's tile comes in blocks of K. This is how many elements a block has,
+/// of `bytes` each.
 constexpr int64_t matmul_block(int64_t bytes) { return ir::Load::kLine / bytes; }
 /// How many pages hold a block of `rows` rows of an operand (runtime/device/tensor_cores.cuh); 0 if
 /// no number of pages can.

@@ -11,7 +11,7 @@ namespace maco::graph {
 
 namespace {
 
-/// What a name that no op has may be.
+/// A hint for `name`, which no op has: what may be meant.
 std::string hint_for_op_name(Check& c, const std::string& name) {
   std::vector<std::string> names;
   for (const ir::Op& op : c.graph.ops) names.push_back(op.name);

@@ -91,12 +91,12 @@ std::string suggest(Check& c, std::string_view word, const std::vector<std::stri
 
 // --- names and values ----------------------------------------------------------------------------
 
-/// A name must be one that a text can have. `what`: "the name of a dim".
+/// `name` must be a name that the language allows. `what`: "the name of a dim".
 bool check_name(Check& c, const std::string& name, ir::Loc loc, const std::string& what);
-/// No two may have one name; `known` gets it. `what`: "dim".
+/// `name` must be new among `known`, to which it is added. `what`: "dim".
 bool declare(Check& c, Places& known, const std::string& what, const std::string& name,
              ir::Loc loc);
-/// The same for things that a definition names. `what`: "phases".
+/// As declare, for things that a definition names. `what`: "phases".
 bool give_name(Check& c, Places& known, const std::string& what, const std::string& name,
                ir::Loc loc);
 /// `what` must be an integer from `lo` to `hi`.
@@ -140,7 +140,7 @@ bool check_dim(Check& c, const ir::Dim& dim, const DimPlaces& at, bool readable 
 struct ScalarPlaces {
   ir::Loc range, first, end, typical;
 };
-/// The same for a scalar.
+/// As check_dim, for a scalar.
 bool check_scalar(Check& c, const ir::Tensor& scalar, const ScalarPlaces& at, bool readable = true);
 
 /// A tensor has 1 to 4 axes.
@@ -164,7 +164,7 @@ bool check_count(Check& c, const std::string& kind, size_t count, const Counted&
 /// An op reads tensors, not scalars.
 bool check_read(Check& c, const ir::Op& op, const ir::Tensor& t, ir::Loc loc);
 /// A read of a tensor that no earlier op wrote. `writer`: of the later op, if there is one.
-/// `hint`: what the name may be, if nothing is called so.
+/// `hint`: what the name may be, if nothing has this name.
 void unwritten_read(Check& c, const std::string& name, ir::Loc loc, size_t op, const Writer& writer,
                     const Report::Hint& hint = {});
 /// One op writes a tensor, once; inputs are never written. To be called before `id` is appended to
@@ -187,9 +187,9 @@ void unknown_attr(Check& c, const std::string& kind, const std::string& name, ir
 /// "'after' of 'y'", "overlap region 'r'"
 std::string after_of(const ir::Op& op);
 std::string region_text(const ir::OverlapRegion& region);
-/// An op is called so, and only one. `user`: "'after' of 'y'".
+/// `name` must name exactly one op. `user`: "'after' of 'y'".
 bool check_op_name(Check& c, const std::string& name, ir::Loc loc, const std::string& user);
-/// A phase is called so. `user`: "op 'y'".
+/// `name` must name a phase. `user`: "op 'y'".
 bool check_phase_name(Check& c, const std::string& name, ir::Loc loc, const std::string& user);
 
 /// Members of an overlap region and their places: known ops, each once, at least one.

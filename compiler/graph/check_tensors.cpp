@@ -134,7 +134,7 @@ void check_dims(Check& c) {
 }
 
 void check_tensors(Check& c) {
-  // Scalars come first, so that shapes can be told that they can't use them.
+  // Scalars come first, so that a shape that names one is refused for that.
   for (const ir::Tensor& t : c.graph.tensors)
     if (check_name(c, t.name, t.loc, kTensorName) &&
         declare(c, c.tensors, "tensor", t.name, t.loc) && t.kind == TensorKind::Scalar)

@@ -1,7 +1,7 @@
 // order.cpp: checks that data, `after`, phases, regions and barriers together form no cycle.
 //
 // The graph of "waits for" has a node for each op, and helper nodes that keep it linear in size. A
-// phase is a begin node and an end node. An op that waits for all earlier ops stands behind a chain
+// phase is a start node and an end node. An op that waits for all earlier ops stands behind a chain
 // `before[k]` (ops 0 to k have ended). An op for which all later ops wait stands before a chain
 // `behind[k]` (ops k and later may start). Only `after` and phases point backwards; without them
 // there is nothing to check.

@@ -1,4 +1,4 @@
-// Whether the ranges of `sm_roles` take every op.
+// Checks that every op of a graph has a range of `sm_roles` that runs it.
 #pragma once
 
 #include <string>
@@ -9,11 +9,11 @@
 
 namespace maco::graph {
 
-/// Whether its ranges take every op, in all variants. check_roles (check_parts.h) must have passed,
-/// and shapes must be inferred.
+/// Reports ops that no range of `sm_roles` runs, in any variant. check_roles (check_parts.h) must
+/// have passed, and shapes must be inferred.
 void check_homes(const ir::Graph& graph, Report& report);
 
-// The parts of this check, for callers who know better places.
+// Parts of this check, for callers that know better locations.
 
 /// Reports kinds of ops in the graph that no range takes. `loc`: the place of the ranges.
 /// `inferred`: whether the shapes of all tensors are known; if not, conditions on shapes are taken

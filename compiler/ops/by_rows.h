@@ -11,11 +11,11 @@ namespace maco::ops {
 
 /// Each part of a result needs the same part of every input.
 std::string by_rows(const ir::Graph& graph, const ir::Op& op, const std::vector<bool>& cut);
-/// Likewise, but inputs of another shape than the result are broadcast.
+/// As by_rows, but inputs of another shape than the result are broadcast.
 std::string by_elements(const ir::Graph& graph, const ir::Op& op, const std::vector<bool>& cut);
 /// Each row of a result needs a row of the first input, and all rows of the others.
 std::string by_first_rows(const ir::Graph& graph, const ir::Op& op, const std::vector<bool>& cut);
-/// Likewise, for ops over the last axis, for which a tensor of one axis is one row.
+/// As by_first_rows, for ops over the last axis, for which a tensor of one axis is one row.
 std::string by_whole_rows(const ir::Graph& graph, const ir::Op& op, const std::vector<bool>& cut);
 /// Each row of the result needs a row of the last input, and all rows of the others.
 std::string by_last_rows(const ir::Graph& graph, const ir::Op& op, const std::vector<bool>& cut);

@@ -72,7 +72,7 @@ struct OpDef {
   MessageEnd message = MessageEnd::None;
   /// Its result has the elements of its operand, of another dtype or the same.
   bool converts = false;
-  /// Its result is its first operand, a state, of which it writes a part, so that it can't write
+  /// The op's result is its first operand, a state. The op writes a part of it, and so can't write
   /// anywhere else. What it writes there is its second operand.
   bool writes_part = false;
   /// Attributes name its operands and results, too, so that none may be replaced by another.

@@ -76,9 +76,9 @@ int64_t least_columns(const StridedCopy& copy, int64_t rows) {
   return rows > 1 ? kSector / ir::size_of(copy.out.dtype) : 64;
 }
 
-// For a copy of many rows to rows of a state, of which only the launch knows the first: the value
-// that says which. Regions then count from it, so that blocks of rows don't overlap. Nothing if
-// blocks of columns will do.
+// The launch value that says at which row of a state a copy of many rows begins, if only the launch
+// knows. Regions then count rows from it, so that blocks of rows don't overlap. Nothing if blocks
+// of columns will do.
 std::optional<uint32_t> rows_from(TileContext& c, const StridedCopy& copy, const Axes& a) {
   const ir::Buffer& out = c.program()[copy.out.buffer];
   const ir::Interval first = c.range(copy.out_offset);

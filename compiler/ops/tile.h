@@ -61,8 +61,8 @@ class TileContext {
   /// Thrown by announce_all if only the number of tasks is wanted.
   struct Counted {};
 
-  /// `messages` of the graph: contexts for several ops of a graph share them. None: they are found
-  /// when first needed.
+  /// `messages`: those of the graph, which contexts for several of its ops share; null: they are
+  /// found when first needed.
   TileContext(const ir::Graph& graph, ir::OpId op, ir::Program& program,
               const cost::Machine& machine, const std::vector<ir::BufferId>& buffer_of_tensor,
               ir::Diagnostics& diagnostics, std::shared_ptr<Messages> messages = nullptr);

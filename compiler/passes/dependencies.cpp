@@ -112,7 +112,7 @@ class Finder {
   // An earlier footprint that shares bytes with one of the block's.
   struct Earlier {
     uint32_t touched;
-    uint32_t unit = 1;  // cells are asked for in multiples of so many
+    uint32_t unit = 1;  // cells are asked for in multiples of this number
     size_t budget;      // tasks that further sets may have until `unit` doubles
   };
   struct Before {

@@ -34,7 +34,8 @@ constexpr size_t kMostAmong = 16;
 /// where two temporaries share bytes, or if Task::after says so. The later task in Program order
 /// waits. Slots are left out: the collectives' tile rules order what peers write.
 Dependencies find_dependencies(const ir::Program& program, size_t most_among = kMostAmong);
-/// The same without dependencies on temporaries with packets, whose readers wait for the flags.
+/// As find_dependencies, without those on temporaries with packets, whose readers wait for the
+/// flags.
 Dependencies find_dependencies_of_events(const ir::Program& program);
 
 }  // namespace maco::passes

@@ -285,7 +285,7 @@ bool Known::all_met() const {
   return true;
 }
 
-// What those know who have waited for all of the group.
+// What a task knows that has waited for all of the group.
 const Clocks& Known::told(uint32_t group) {
   State& state = states_[group];
   if (state.told) return *state.told;

@@ -108,12 +108,12 @@ class Known {
   size_t columns_ = 0;
   const bool peers_, polled_;
   bool rotates_;  // rotating the ranks maps what they do to itself: rank 0 stands for all
-  std::vector<size_t> ranks_;  // that are followed
+  std::vector<size_t> ranks_;  // the ranks that are followed
   std::vector<Group> groups_;
   std::vector<State> states_;
   std::vector<std::shared_ptr<const Clocks>> streams_;
-  // By task, while somebody may ask: what its stream knew when it had ended, but for the count of
-  // its own stream.
+  // By task, while it may still be asked for: what the task's stream knew when the task had ended,
+  // but for the count of that stream.
   std::vector<std::shared_ptr<const Clocks>> after_;
   std::vector<uint32_t> uses_;                       // by task: groups and events that will ask
   std::vector<std::optional<ir::TaskId>> previous_;  // by task: in its stream

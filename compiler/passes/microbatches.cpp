@@ -65,7 +65,7 @@ std::vector<TensorId> inputs_by_rows(const ir::Graph& graph, const Op& op) {
   for (size_t i = 0; i < op.in.size(); ++i) {
     std::vector<bool> cut(op.in.size(), false);
     cut[i] = true;
-    // A tensor that is two inputs of the op tells nothing.
+    // A tensor that is two inputs of the op is left out: the rule is asked for one at a time.
     if (def.refuse_stage && def.refuse_stage(graph, op, cut).empty() &&
         std::count(op.in.begin(), op.in.end(), op.in[i]) == 1)
       list.push_back(op.in[i]);
@@ -343,7 +343,7 @@ std::vector<int64_t> Microbatches::times(const ir::Program& program,
   const auto last = std::find_if(microbatches.rbegin(), microbatches.rend(),
                                  [](int64_t m) { return m != kUnknown; });
   const auto end = static_cast<size_t>(microbatches.rend() - last);
-  // By how much everything behind a collective outside of all stages is later, if such collectives
+  // How much later everything behind a collective outside of all stages is, if such collectives
   // keep their places.
   const int64_t later = flow == Flow::InPlaces ? rows_ + 2 : 0;
   int64_t begin = 0;

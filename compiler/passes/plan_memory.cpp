@@ -161,7 +161,7 @@ int64_t place_apart(const ir::Program& program, const std::vector<Life>& life,
   return end;
 }
 
-// The same, but two share bytes if only their lives don't meet.
+// As place_apart, but two share bytes whenever their lives don't meet.
 int64_t place_close(const ir::Program& program, const std::vector<Life>& life,
                     const std::vector<size_t>& temps, int64_t base, std::vector<int64_t>& offsets) {
   Arena arena;

@@ -192,7 +192,7 @@ class Preparer {
     op.out = {ir::id_of<TensorId>(graph_.tensors.size())};
     op.out_loc = {reader.loc};
     join_places(graph_, reader.name, op.name);
-    // Roles must not decide how the reader sums.
+    // The copy runs where its reader may, so that roles don't decide how the reader sums.
     share_home(graph_, reader.kind, op.kind);
     graph_.tensors.push_back(std::move(to));
     const TensorId result = op.out[0];

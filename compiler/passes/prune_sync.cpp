@@ -4,7 +4,7 @@
 // without it. The pass walks the tasks in Program order and follows what each knows to have ended
 // (known.h). What peers signal counts as well: it tells what they had heard. Packets don't: they
 // show their own data and nothing else. No pair of tasks loses its order: what happens before what
-// stays as it was. Events that nobody waits for any more go, with their signals. The order of tasks
+// stays as it was. Events without waits are removed, with their signals. The order of tasks
 // stays.
 
 #include <algorithm>
@@ -93,7 +93,7 @@ class Pruner {
 
   void drop_unused() {
     std::vector<bool> used(p_.events.size(), false);
-    // A hint that nobody waits for says which packets its signallers send.
+    // A hint that no task waits for says which packets its signallers send.
     for (size_t e = 0; e < p_.events.size(); ++e)
       used[e] = p_.events[e].kind == ir::EventKind::Hint;
     for (const ir::Task& t : p_.tasks)

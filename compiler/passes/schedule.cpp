@@ -112,13 +112,13 @@ class Readiness {
         told_(program.events.size(), kNever) {}
 
   struct Ready {
-    double elsewhere = 0;  // on an SM that has to be told
-    /// On one that need not be, since it ran itself what ended last, and has heard of all else by
-    /// then; -1: there is none.
+    double elsewhere = 0;  // on an SM that must hear of the tasks before
+    /// An SM that needs to hear of none: it ran the last of them itself, and has heard of the rest
+    /// by then; -1: there is none.
     int32_t sm = -1;
-    double there = 0;
+    double there = 0;  // on that SM
   };
-  /// Once the tasks before it have been placed.
+  /// When the task can begin. The tasks before it must have been placed.
   Ready of(ir::TaskId task) {
     Last last;
     for (const uint32_t set : found_.of(task)) {
@@ -127,8 +127,8 @@ class Readiness {
         for (const ir::TaskId t : found_.sets[set]) known.add(p_[t].sm, ends_[index(t)]);
       last.add(known);
     }
-    // What ranks tell each other, which every SM hears alike: as if this rank's task were the
-    // other's.
+    // The signals of other ranks, which all SMs hear at the same time. The task of this rank that
+    // sends them stands for the other rank's.
     double told = kNever;
     for (const ir::Wait& w : p_[task].waits)
       if (w.lag == 0) told = std::max(told, told_[index(w.event)] + machine_.hop);
@@ -221,8 +221,8 @@ std::vector<std::vector<int32_t>> find_neighbours(const ir::Program& program, co
   return neighbours;
 }
 
-// Whether each task that needs a mate has it behind it, and two neighbours for both. The tile pass
-// sees to that; who writes a Program may not.
+// Whether each task that needs a mate is followed by its mate, and two neighbouring SMs run both.
+// The tile pass sees to that; an author of a Program may not.
 bool check_mates(const ir::Program& program, const Homes& all, bool in_order,
                  PassContext& context) {
   const auto neighbours = find_neighbours(program, all);
@@ -412,10 +412,10 @@ void join_hand_overs(ir::Program& program) {
   program.tasks = std::move(tasks);
 }
 
-// Whether a rank waits for what a task does on another that the list has later: then ranks keep the
-// order of the list, in which they don't wait for each other for ever.
+// Whether a task of one rank waits for a task of another rank that the list has later. Then ranks
+// keep the order of the list, in which they don't wait for each other for ever.
 bool passes_on(const ir::Program& program) {
-  std::vector<size_t> last(program.events.size(), 0);  // that signals the event
+  std::vector<size_t> last(program.events.size(), 0);  // the last task that signals it
   for (size_t t = 0; t < program.tasks.size(); ++t)
     for (const ir::Signal& s : program.tasks[t].signals) last[index(s.event)] = t;
   for (size_t t = 0; t < program.tasks.size(); ++t)

@@ -1,8 +1,8 @@
-// send_packets.cpp: small temporaries as packets: each element lies beside a flag that tells the
-// launch. Whoever reads them needs no release and acquire of the tasks that write, which take
-// longer than the work of a small task while others stream weights: it waits for a hint, a relaxed
-// counter, and then for the flags. Packets take twice the bytes, so that only what is small to each
-// reader is worth it (docs/notebook/decoding.md).
+// send_packets.cpp: sends small temporaries as packets: beside each element lies a flag with the
+// launch's number. A reader needs no release and acquire of the tasks that write. Those take longer
+// than the work of a small task while other tasks stream weights. The reader waits for a hint, a
+// relaxed counter, and then for the flags. Packets take twice the bytes, so only temporaries that
+// are small to each reader are worth it (docs/notebook/decoding.md).
 //
 // A reader waits for a hint of all of a buffer's writers, or where few kinds of readers need few of
 // the writers each, for one of those.

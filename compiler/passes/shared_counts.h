@@ -51,16 +51,16 @@ class SharedCounts {
   uint32_t raised(std::vector<uint32_t> rows, const std::vector<Least>& least);
   uint32_t raised(uint32_t row, const Least& least);
   uint32_t join_two_rows(uint32_t a, uint32_t b);
-  /// What all of them say, which may be there several times; takes them.
+  /// What all of `lists` say together; there may be duplicates. May change `lists`.
   uint32_t join_lists(std::vector<uint32_t>& lists);
-  /// What the list says, and of each rank all of `rows`; takes them.
+  /// What `list` says together with all of `rows`, which are by rank. May change `rows`.
   uint32_t join_rows(uint32_t list, std::vector<std::vector<uint32_t>>& rows);
   uint32_t join(uint32_t a, uint32_t b);
 
   /// Numbers of lists and rows are below.
   size_t lists() const { return lists_.numbers(); }
   size_t rows() const { return rows_->numbers(); }
-  /// So many have come since keep_only() that it is worth calling.
+  /// Whether enough lists or rows have come since keep_only() to make another call worth while.
   bool many() const { return rows_->size() > most_rows_ || lists_.size() > most_lists_; }
   /// Forgets all but these lists, by number, with their rows, and these rows.
   void keep_only(const std::vector<bool>& lists, std::vector<bool> rows);
@@ -77,7 +77,7 @@ class SharedCounts {
 
   ir::Interned lists_;
   std::unique_ptr<Rows> rows_;
-  std::vector<Joined> joined_lists_, joined_rows_;  // the last, by what they are of
+  std::vector<Joined> joined_lists_, joined_rows_;  // the last results, by their operands
   std::vector<uint32_t> list_, of_rank_;            // that are made
   size_t most_rows_ = 0, most_lists_ = 0;
   int64_t joins_ = 0;

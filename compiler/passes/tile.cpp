@@ -31,7 +31,7 @@ bool too_many_tasks(const ir::Op& op, PassContext& context) {
   return false;
 }
 
-// After so many tasks, the rest is counted before it is made.
+// Above this number of tasks, the rest is counted before it is made.
 constexpr size_t kManyTasks = ops::TileContext::kMostTasks / 8;
 
 // Returns false, after reporting, if `made` tasks and those of `ops` are too many together.

@@ -141,7 +141,7 @@ class AtOnce {
       for (ir::CallId c : t.after) wanted[index(c)] = true;
     last_.resize(p_.calls.size());
     for (auto stream = m_.streams.begin(); stream != m_.streams.end(); ++stream) {
-      // From the end, so that the first that is met of a call is its last.
+      // Goes backwards, so that the first task of a call that it meets is the call's last.
       for (size_t i = stream->size(); i-- > 0;) {
         const uint32_t t = (*stream)[i];
         const ir::Task& task = p_.tasks[t];

@@ -120,10 +120,10 @@ class Clocks {
   std::vector<uint32_t> free_;
   std::vector<Word> others_;
   std::vector<uint32_t> others_users_;
-  std::vector<uint64_t> others_version_;  // changes with the words; no two of a kind
+  std::vector<uint64_t> others_version_;  // new whenever others_ change; never used twice
   std::vector<uint32_t> others_free_;
   uint64_t versions_ = 0;
-  // What comparing two of them said: most streams meet the same pair one after another.
+  // The results of comparisons of two: most streams meet the same pair one after another.
   enum class Compared : uint8_t { Neither, FirstHolds, SecondHolds };
   struct Known {
     uint64_t first = 0, second = 0;

@@ -159,7 +159,7 @@ class Contributions {
     return false;
   }
 
-  /// The calls that touch the data of a collective, and the buffers that it comes to.
+  /// The calls that touch the data of a collective, and the buffers that this data reaches.
   struct Members {
     std::vector<uint32_t> calls;
     std::vector<BufferId> buffers;
@@ -180,7 +180,8 @@ class Contributions {
       if (known.insert(call).second) members.calls.push_back(call);
     };
     members.buffers.push_back(c.in);
-    // Others than the sender may write it; what they do tells more than that nothing came.
+    // Tasks other than the sender's may write c.out; what they write says more than that nothing
+    // came.
     if (c.of_some() && reached.insert(index(c.out)).second) members.buffers.push_back(c.out);
     for (size_t next = 0; next < members.buffers.size(); ++next) {
       const BufferId b = members.buffers[next];

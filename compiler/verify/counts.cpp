@@ -87,8 +87,8 @@ class Counts {
     for (const Model::Signaller& s : m_.signallers[index(e)]) waited_for(e, s);
   }
 
-  // Who sends packets gives them flags only if it signals a packet event to where it sends them;
-  // who polls would wait for ever.
+  // A task that sends packets gives them flags only if it signals a packet event to where it sends
+  // them; without flags, a task that polls would wait for ever.
   void told_by_packets(TaskId task) {
     for (const ir::Access& a : p_[task].accesses) {
       const ir::Buffer& buffer = p_[a.region.buffer];
@@ -110,8 +110,8 @@ class Counts {
     }
   }
 
-  // Packets of a slot have one flag in a launch: who polls those of a second write would take the
-  // first's for them.
+  // Packets of a slot have one flag in a launch: a task that polls those of a second write would
+  // take the packets of the first for them.
   struct Put {
     TaskId task;
     const ir::Region* region;
@@ -156,8 +156,8 @@ class Counts {
     return false;
   }
 
-  // A signal to another rank that nobody there waits for orders nothing. Something was to be
-  // ordered by it: a barrier, or that a slot is written again.
+  // A signal to another rank where no task waits for it orders nothing. It was meant to order
+  // something: a barrier, or that a slot is written again.
   void waited_for(ir::EventId e, const Model::Signaller& s) {
     const auto task = id_of<TaskId>(s.task);
     for (int source = 0; source < m_.world; ++source) {

@@ -270,7 +270,7 @@ class Defined {
       return;
     }
     Part part{r.r0, r.r1, r.c0, r.c1};
-    // Seen with another pitch: the rows that it may touch.
+    // A region of another pitch counts as all rows that it may touch.
     if (r.pitch != *pitch)
       part = {(r.r0 * r.pitch + r.c0) / *pitch, ((r.r1 - 1) * r.pitch + r.c1 + *pitch - 1) / *pitch,
               0, *pitch};

@@ -16,9 +16,9 @@ namespace maco::verify {
 ///   - it touches all that the other touches, but for wires: it reads what that reads, and writes
 ///     what that may write.
 /// For whatever came between them would have to be heard of by the second and not by the first.
-/// Through packets that can't be where the first tells of itself by packets alone: who has them
-/// has those of all ranks, so that what comes behind is behind all hand-overs. Where it signals
-/// otherwise, too, every way from the first to what the second waits for is looked at.
+/// Packets can't bring it if the first signals by packets alone: a rank that has them has those of
+/// all ranks, so that what comes behind is behind all hand-overs. If it also signals otherwise,
+/// every way from the first to what the second waits for is looked at.
 ///
 /// The library runs one collective after the other, in the order of the tasks that hand them over:
 /// these are all of one stream.

@@ -23,13 +23,13 @@ class HeardPlaces {
   size_t lists() const { return lists_.numbers(); }
   /// The row in which `column` is at least `place`.
   uint32_t raised(uint32_t row, uint32_t column, int32_t place);
-  /// What both say.
+  /// What `a` and `b` say together.
   uint32_t joined(uint32_t a, uint32_t b);
-  /// What all of them say, which are rows or lists and may be there several times; reorders them.
+  /// What all of these rows, or lists, say together; there may be duplicates. Reorders them.
   uint32_t joined_rows(std::vector<uint32_t>& rows);
   uint32_t joined(std::vector<uint32_t>& lists);
 
-  /// So many have come since keep_only() that it is worth calling.
+  /// Whether enough lists or rows have come since keep_only() to make another call worth while.
   bool many() const { return rows_.size() > most_rows_ || lists_.size() > most_lists_; }
   /// Forgets all but these lists (by number) and their rows.
   void keep_only(const std::vector<bool>& lists);
@@ -49,14 +49,14 @@ class HeardPlaces {
   void remember(uint32_t a, uint32_t b, uint32_t both);
   void set_limits();
   struct JoinedMany {
-    std::vector<uint32_t> lists;  // none: of none
+    std::vector<uint32_t> lists;  // empty: unused
     uint32_t all = 0;
   };
 
   ir::Interned lists_, rows_;
   std::vector<uint32_t> list_, row_;  // that are made
   std::vector<uint32_t> rows_of_lists_;
-  // The last of each, by what they are of.
+  // The last results of each kind, by their operands.
   std::vector<Joined> joined_lists_, joined_rows_;
   std::vector<JoinedMany> joined_many_;
   std::vector<Raised> raised_;

@@ -98,8 +98,8 @@ BoxTable::Runs BoxTable::overlapping(uint32_t id) const {
   return {runs_.data() + known.first, runs_.data() + known.first + known.runs};
 }
 
-/// `box` as rectangles of a matrix of rows `pitch` bytes long; the number of them. Those of one run
-/// are its first row, what is whole, and its last row.
+/// `box` as rectangles of a matrix of rows `pitch` bytes long; returns how many. A box of one run
+/// becomes its first row, its whole rows and its last row.
 size_t BoxTable::rectangles(const Box& box, int64_t pitch, Rectangle (&parts)[3]) {
   if (pitch == 0) {
     parts[0] = {box.start, box.start + box.width, 0, 1};

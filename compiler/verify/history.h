@@ -35,8 +35,8 @@ class BoxTable {
     const Run* end() const { return last; }
   };
   Runs overlapping(uint32_t id) const;
-  /// Appends the boxes that overlap `box`, which needn't be one of them. Not `exact`: of those that
-  /// are dear to tell also others.
+  /// Appends the boxes that overlap `box`, which needn't be one of them. Without `exact`, it may
+  /// append others too, where telling them apart takes long.
   void find(const Box& box, std::vector<Run>& runs, bool exact = true) const;
 
  private:
@@ -195,7 +195,7 @@ class History {
   const BoxTable* table_;
   Lists writes_, reads_;
   std::vector<uint32_t> reads_added_;    // by box: since the last cleaning
-  std::vector<uint32_t> next_cleaning_;  // by box: after so many
+  std::vector<uint32_t> next_cleaning_;  // by box: the number of reads at which to clean
   std::vector<Past> pool_;
   uint32_t free_ = kNone;
 };

@@ -40,7 +40,7 @@ bool LaunchOrder::counts(const ir::Event& event, uint32_t waiter, Plane plane) c
   return event.kind != EventKind::Packet || (plane == Plane::Weak && model_.surely_polls(waiter));
 }
 
-/// Finds the ranks of which something precedes each task.
+/// For each task, finds the ranks that have something before it.
 void LaunchOrder::look_back(Plane plane, const std::vector<uint32_t>& order, Ranks& ranks) {
   const auto followed = static_cast<size_t>(model_.followed);
   ranks.before.assign(kept_ * followed, 0);

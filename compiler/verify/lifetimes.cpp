@@ -146,7 +146,7 @@ class Lifetimes {
 
   const ir::Program& p_;
   Reporter& report_;
-  std::map<int64_t, Run> written_;  // runs of bytes by their begin
+  std::map<int64_t, Run> written_;  // runs of bytes by their first byte
 };
 
 }  // namespace

@@ -118,7 +118,7 @@ class Operands {
       if (before[i] && after[i]) out.push_back(written[i]);
     return out;
   }
-  /// On some rank that runs both.
+  /// Whether the two touch a common element on some rank that runs both.
   bool meet(const Touch& a, const Touch& b) const {
     const Region &x = *a.region, &y = *b.region;
     const auto fixed = [](const Region& r) { return !r.block.any() && !r.from; };

@@ -6,9 +6,9 @@
 
 namespace maco::verify {
 
-/// Nobody writes a part of a collective's operand that some of its tasks have taken, on whatever
-/// rank, and others of the list are still to take. Presupposes check_structure of a planned
-/// Program.
+/// Proves that no task writes a part of a collective's operand that some of the collective's tasks
+/// have taken, on any rank, while others of the list are still to take it. Presupposes
+/// check_structure of a planned Program.
 void check_operands(const ir::Program& program, Reporter& reporter);
 
 }  // namespace maco::verify

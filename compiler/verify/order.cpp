@@ -104,8 +104,8 @@ class Order {
   struct Step {
     Node from;               // did not start
     Node because_of;         // did not end
-    const ir::Event* event;  // that it waits for; nullptr: it stands behind it in the stream
-    bool mate = false;       // or, if so, it starts together with it
+    const ir::Event* event;  // for which `from` waits; nullptr: it stands behind `because_of`
+    bool mate = false;       // `from` starts together with `because_of`, its mate
   };
 
   bool blocked(uint32_t task, int rank) const {
@@ -205,7 +205,7 @@ std::optional<std::vector<uint32_t>> common_order(const Model& model) {
   const auto tasks = static_cast<uint32_t>(model.tasks());
   std::vector<uint32_t> order(tasks);
   std::iota(order.begin(), order.end(), 0u);
-  std::vector<uint32_t> last(p.events.size(), 0);  // that signals the event
+  std::vector<uint32_t> last(p.events.size(), 0);  // the last task that signals it
   for (uint32_t t : order)
     for (const ir::Signal& s : p.tasks[t].signals) last[index(s.event)] = t;
   std::vector<uint32_t> mates(tasks);  // itself where there is none

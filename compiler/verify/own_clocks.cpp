@@ -221,7 +221,7 @@ void OwnClocks::wait(uint32_t t) {
   for (const Part& part : live) {
     if (const uint64_t others = part.ranks & ~task.ranks) add(scratch_, others, keep(part.clock));
     for (uint64_t rest = part.ranks & task.ranks; rest != 0;) {
-      // Those that are told the same by all of them.
+      // The ranks to which all of the awaited events tell the same.
       uint64_t ranks = rest;
       bool included = false;
       clocks_.clear();
@@ -287,7 +287,7 @@ void OwnClocks::tell(Told& part, uint32_t now) {
   own = std::max(own, place_ + 1);
 }
 
-/// All have signalled: ranks that were told the same share it.
+/// Called when all have signalled. Ranks that were told the same then share one clock.
 void OwnClocks::seal(Held& held) {
   std::vector<Told> parts;
   for (Told& part : held.parts) {

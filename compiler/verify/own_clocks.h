@@ -28,11 +28,11 @@ class OwnClocks {
     int rank;
   };
   OwnClocks(const Model& model, Heard heard);
-  /// As one that has visited all tasks and said what ranks `heard` of themselves, but for
-  /// heard_of(): at the price of one that hears nothing.
+  /// Gives the answers, except heard_of(), of an object that has visited all tasks and found what
+  /// ranks `heard` of themselves, at the cost of one that hears nothing.
   OwnClocks(const Model& model, const std::vector<HeardOfItself>& heard);
   const std::vector<HeardOfItself>& heard_of_themselves() const { return heard_of_themselves_; }
-  /// What that takes for a clock, in words.
+  /// How many words a clock takes for what it hears from peers.
   static size_t peer_words(const Model& model, Heard heard);
 
   /// Tasks are visited in an order in which streams and all waits point forward, on any ranks.

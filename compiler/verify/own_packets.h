@@ -1,4 +1,5 @@
-// Temporaries with packets: who reads them finds what this launch's tasks have sent, and all of it.
+// Temporaries with packets: a task that reads them finds what this launch's tasks have sent, all of
+// it.
 #pragma once
 
 #include "compiler/verify/model.h"

@@ -38,7 +38,7 @@ std::optional<Box> part_of(const Box& whole, const Box& content, const Box& part
   return std::nullopt;
 }
 
-/// Whether what a piece holds lies in the operand as in the buffer, so many elements further.
+/// Whether a piece's content lies in the operand `distance` elements behind where the piece lies.
 bool is_moved_by(const Pieces::Piece& piece, int64_t distance) {
   Box there = piece.box;
   there.start += distance;

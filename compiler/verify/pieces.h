@@ -12,7 +12,7 @@
 namespace maco::verify {
 
 /// Elements of block `block` of `tensor`, of these ranks: one of them, or the reduction of several.
-/// `at` counts elements from the begin of the block. Where dims cut rows, `cut` says which rows are
+/// `at` counts elements from the start of the block. Where dims cut rows, `cut` says which rows are
 /// there; regions with the same number are cut alike, 0 is not cut.
 struct Content {
   ir::BufferId tensor{};

@@ -22,7 +22,8 @@ Precedence::Precedence(const ir::Program& program)
       signallers_(program.events.size()),
       waiters_(program.events.size()),
       may_skip_(program.tasks.size(), false) {
-  // The model only says who surely polls, which follows from regions and dims, not from an order.
+  // The model only says which tasks surely poll. That follows from regions and dims, not from an
+  // order.
   const Model model(program, false);
   for (uint32_t t = 0; t < program.tasks.size(); ++t) {
     for (const ir::Signal& s : program.tasks[t].signals)

@@ -46,8 +46,8 @@ class PrivatePast {
   /// touches, on every rank, and is later in the list of tasks too. Remembers it. Adds to `pairs`
   /// those that it had to compare.
   bool visit(uint32_t task, const OwnClocks& clocks, int64_t& pairs);
-  /// Every task to come is ordered after the first `ended[s]` tasks of each stream s, and none of
-  /// them is among the first `listed` tasks of the list: forgets the tasks of which both hold.
+  /// Forgets tasks that are among the first `ended[s]` of their stream s and the first `listed` of
+  /// the list. Every task to come is ordered after the former, and none is among the latter.
   void forget(const int32_t* ended, uint32_t listed);
 
  private:

@@ -45,7 +45,8 @@ class Rest {
   /// Takes `part` from `whole`, which is the same in each call. True: every byte of it was taken;
   /// then whatever overlaps it overlaps a part.
   bool take(Box whole, Box part);
-  /// Whether a part was counted: one that overlaps it, of a size that makes no more than 64 cells.
+  /// Whether any part was taken into account. A part counts if it overlaps the whole and makes no
+  /// more than 64 cells.
   bool begun() const { return !fresh_; }
 
  private:

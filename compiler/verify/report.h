@@ -1,4 +1,4 @@
-// How proofs that fail are told: by the names of the user's graph.
+// Reports of proofs that fail, in the names of the user's graph.
 #pragma once
 
 #include <string>

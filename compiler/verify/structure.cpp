@@ -484,9 +484,9 @@ class Structure {
       if (b->packets && (!packets || end(b) > end(packets))) packets = b;
     }
   }
-  // Two slots of which the second begins where the first does or behind that. If they share bytes,
-  // they share all, so that the copies of different launches are apart; what is no packet could
-  // look like any.
+  // `b` begins where `a` does or behind that. If the two slots share bytes, they share all, so that
+  // the copies of different launches are apart. Both must have packets or neither: other data could
+  // look like a packet.
   void share(const Buffer& a, const Buffer& b) {
     if (*a.offset + a.copy_bytes() * a.rotation <= *b.offset) return;
     if (*a.offset != *b.offset || a.rotation != b.rotation || a.copy_bytes() != b.copy_bytes())

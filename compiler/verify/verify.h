@@ -26,8 +26,8 @@ struct VerifyOptions {
   bool symmetric_limit = true;
   /// Violations of one kind that are written out; the rest is counted in a last error.
   size_t max_reports = 20;
-  /// Gets, for each deadlock, race and wrong order that is written out, in the same order, how it
-  /// comes about: what it is about, without a schedule yet (complete, in witness.h).
+  /// Gets a witness without a schedule (complete, in witness.h, adds it) for each deadlock, race
+  /// and wrong order that is written out, in the same order.
   std::vector<Witness>* witnesses = nullptr;
 };
 

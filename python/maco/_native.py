@@ -417,7 +417,7 @@ def taken_error(error: c_void_p) -> Error:
 
 
 def diagnostics(of: str, pointer: int) -> list[Diagnostic]:
-    """Those of a "maco_error", or the warnings of a "maco_kernel", in a row."""
+    """The diagnostics of a "maco_error", or the warnings of a "maco_kernel", in order."""
     dll = library()
     all_of, one_of = (dll.maco_error_diagnostics, dll.maco_error_diagnostic)
     if of == "maco_kernel":

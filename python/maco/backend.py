@@ -100,7 +100,7 @@ def _raising(error: Exception) -> Callable[..., Any]:
 
 
 def _aot(options: Options, report: Report | None = None, again: str = "") -> Any:
-    """AOT autograd with MACO's compilers. With a `report` nothing is compiled: torch runs, and the report tells.
+    """AOT autograd with MACO's compilers. With a `report` nothing is compiled: torch runs, and the report says what would run where.
 
     `again` says why the function is compiled again, if it is.
     """
@@ -165,7 +165,7 @@ def _static() -> Sequence[int]:
 
 @functools.cache
 def _decompositions() -> Mapping[Any, Any]:
-    """Ops that MACO hasn't, made of those that it has."""
+    """Decompositions of ops that MACO doesn't have into ops that it has."""
     from torch._decomp import get_decompositions
 
     found: Mapping[Any, Any] = get_decompositions([getattr(aten, name) for name in _DECOMPOSED])
@@ -177,7 +177,7 @@ def _decompositions() -> Mapping[Any, Any]:
 
 def register() -> None:
     """Names the backend "maco", unless an installed package's entry point has done it."""
-    from torch._dynamo.backends import registry  # noqa: F401  maco.registration sees to it then
+    from torch._dynamo.backends import registry  # noqa: F401  maco.registration registers the backend at this import
 
     from .registration import register_compiler
 
@@ -191,7 +191,7 @@ _traced: dict[Any, dict[str, str]] = {}  # by frame: inputs of its last graph as
 
 
 def _recompilation(gm: GraphModule, inputs: Sequence[Any]) -> str:
-    """What is told of a graph where torch compiled its function before, for other inputs. Warns once if torch is about to stop doing so."""
+    """Why torch compiles the graph's function again, if it did so for other inputs before. Warns once if torch will soon stop."""
     identity = torch._guards.CompileContext.current_compile_id()
     if identity is None or identity.frame_compile_id is None:
         return ""
@@ -253,7 +253,7 @@ _backends: dict[str, Callable[..., Any]] = {}
 
 
 def _backend_of(options: Options) -> Callable[..., Any]:
-    """One function for equal options, so that torch finds what it compiled with them."""
+    """The backend's function for these options: the same for equal ones, so that torch finds what it compiled with them."""
     key = repr(options)
     found = _backends.get(key)
     if found is None:
@@ -339,7 +339,7 @@ def explain(function: Any, /, *args: Any, **kwargs: Any) -> Report:
 
 
 def _uncompiled(function: Any) -> Any:
-    """What was compiled, of what torch.compile or maco.compile gave."""
+    """The function or module from which torch.compile or maco.compile made `function`."""
     if isinstance(function, CompiledFunction):
         return function.__wrapped__  # type: ignore[attr-defined]
     if isinstance(function, torch.nn.Module):

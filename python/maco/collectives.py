@@ -82,7 +82,7 @@ class Work:
                 self._event.record(torch.cuda.current_stream(result.device))
 
     def wait(self) -> Tensor:
-        """Its result. Of tensors on a GPU the current stream waits, not the host. Raises what the collective raises."""
+        """Its result. For a tensor on a GPU the current stream waits, not the host. Raises what the collective raises."""
         _queue.wait(self)
         if self._error is not None:
             raise self._error
@@ -119,7 +119,7 @@ class Work:
 
 
 class _Ended(Work):
-    """One whose result is there: what Dynamo traces."""
+    """A Work that has its result from the start. Dynamo traces this one."""
 
     def __init__(self, result: Tensor) -> None:
         self._result = result
@@ -170,13 +170,13 @@ class _Queue:
             self.running = None
 
     def drain(self) -> None:
-        """Waits for what was put into it, whether that fails or not."""
+        """Waits for the calls in the queue, whether they fail or not."""
         last = self.last
         if last is not None and threading.current_thread() is not self.thread:
             self.wait(last)
 
     def wait(self, work: Work) -> None:
-        """Waits until it has ended. Ctrl-C ends the wait, and all that is in the queue."""
+        """Waits until `work` has ended. Ctrl-C ends the wait, and cancels all calls in the queue."""
         try:
             while not work._ended.wait(0.2):  # so that Ctrl-C comes through
                 pass
@@ -217,7 +217,7 @@ def _reduction(op: Any) -> str:
 
 
 def _attributes(kind: str, priority: str, overlap_group: str | None, use_ring: bool | None, overlap_with_next: bool | None) -> str:
-    """JSON of the op's attributes; "" of none. Written by hand, since Dynamo traces this."""
+    """JSON of the op's attributes; "" if there are none. Written by hand, since Dynamo traces this."""
     if priority == "normal" and overlap_group is None and use_ring is None and overlap_with_next is None:
         return ""
     told = []
@@ -277,7 +277,7 @@ def _tensor(x: Any, kind: str) -> Tensor:
 
 
 def _traced(x: Tensor) -> bool:
-    """Whether somebody records what is called in this thread, who wouldn't see it in another."""
+    """Whether a mode of torch's records the calls of this thread; it wouldn't see those of another thread."""
     if type(x) not in (torch.Tensor, torch.nn.Parameter):
         return True
     from torch.overrides import _get_current_function_mode

@@ -20,9 +20,9 @@ _TRACING = "symbolically trace a dynamo-optimized function"
 
 
 def _keep_device_guard() -> None:
-    """Has the main thread's stand-in for CUDA's devices stay.
+    """Keeps the main thread's stand-in for CUDA devices alive.
 
-    Without a GPU torch takes, at each tracing, an object of that thread's, and crashes at the next once the thread has ended.
+    Without a GPU, torch takes an object of the tracing thread at each tracing. It crashes at the next tracing once that thread has ended.
     """
     if not hasattr(torch._C, "_ensureCUDADeviceGuardSet"):
         return

@@ -111,7 +111,7 @@ def get(key: str | None = None) -> Any:
 
 
 def reset() -> None:
-    """Sets all to what they are at first; but a backend that `maco.init` has begun with stays until `maco.finalize()`."""
+    """Sets all settings to their defaults; but the backend with which `maco.init` has begun stays until `maco.finalize()`."""
     from . import groups
 
     kept = {"backend"} if groups.begun() else frozenset()
@@ -138,7 +138,7 @@ def meaning(key: str) -> Any:
 
 
 def effective(device: str) -> tuple[Any, ...]:
-    """What decides about the graph of one op for a device."""
+    """The settings on which the graph of one op for a device depends."""
     from . import groups
 
     return (meaning("overlap_strategy"), meaning("comm_buffer_size"), groups.graph_backend() if device == "cuda" else None)
@@ -180,7 +180,7 @@ def apply(graph: Graph, device: str, index: int = 0) -> None:
 
 
 def _variants(graph: Graph, device: str, index: int) -> dict[str, Any] | None:
-    """Roles by how many rows a launch has; None of a graph without dims."""
+    """Variants of roles by a launch's number of rows; None if the graph has no dims."""
     from .roles import device_sms
 
     found = [re.match(r"dim (?:\d+ <= )?(\w+) <= (\d+)", item) for _, item in graph._items if isinstance(item, str)]

@@ -208,7 +208,7 @@ def _work(tensors: list[torch.Tensor], run: Callable[[], None], later: bool) -> 
 
 
 class ProcessGroupMaco(dist.ProcessGroup):
-    """A process group of torch.distributed's whose collectives are MACO's; what MACO hasn't is gloo's and NCCL's."""
+    """A process group of torch.distributed's whose collectives are MACO's; what MACO doesn't have, gloo and NCCL do."""
 
     def __init__(self, store: Any, rank: int, size: int, timeout: timedelta = _TIMEOUT) -> None:
         if torch.__version__.startswith("2.6."):
@@ -233,14 +233,14 @@ class ProcessGroupMaco(dist.ProcessGroup):
                 one._register_backend(torch.device("cuda"), backend.NCCL, nccl)
 
     def getBackendName(self) -> str:
-        """What torch calls it."""
+        """The backend's name in torch."""
         return "maco"
 
     def _group(self) -> Group:
         return groups.of(self)
 
     def _other(self, name: str, *arguments: Any) -> Any:
-        """What gloo or NCCL does."""
+        """Runs a collective by gloo or NCCL."""
         collectives._queue.drain()
         work = getattr(self._theirs, name)(*arguments)
         if torch.cuda.is_initialized():
@@ -248,7 +248,7 @@ class ProcessGroupMaco(dist.ProcessGroup):
         return work
 
     def _own(self, tensors: list[Any], opts: Any, run: Callable[[Group], None]) -> Any:
-        """What MACO does. A kernel that waits for other ranks mustn't wait for SMs that another such one has."""
+        """Runs a collective by MACO. Kernels that wait for other ranks mustn't wait for each other's SMs."""
         group = self._group()
         if self._under_way and any(one.is_cuda for one in tensors):
             for work in self._under_way:
@@ -373,7 +373,7 @@ class ProcessGroupMaco(dist.ProcessGroup):
         return self._other("alltoall", outputs, inputs, opts)
 
     def _exchange(self, outputs: list[torch.Tensor], inputs: list[torch.Tensor]) -> None:
-        """An exchange of tensors of any sizes on the CPU by gloo, which has it of parts of one tensor, and moves few dtypes: as bytes."""
+        """Exchanges tensors of any sizes on the CPU by gloo. Gloo exchanges parts of one tensor and moves few dtypes, so it gets bytes."""
         size = inputs[0].element_size()
         sizes, given = [one.numel() * size for one in outputs], [one.numel() * size for one in inputs]
         out = torch.empty(sum(sizes), dtype=torch.uint8)
@@ -389,7 +389,7 @@ class ProcessGroupMaco(dist.ProcessGroup):
             device = torch.device("cuda", opts.device_ids[0])
         return self._own([], opts, lambda group: _barrier(group, device))
 
-    # What MACO hasn't.
+    # Calls that MACO doesn't have.
 
     def reduce(self, *arguments: Any) -> Any:
         return self._other("reduce", *arguments)
@@ -474,7 +474,7 @@ class Patch:
         self.max_bytes = max_bytes
 
     def takes(self, x: torch.Tensor, parts: int = 1) -> bool:
-        """Whether so many tensors like this are of a size that goes to MACO."""
+        """Whether `parts` tensors like x together have a size that goes to MACO."""
         size = parts * x.numel() * x.element_size()
         return size >= self.min_bytes and (self.max_bytes is None or size <= self.max_bytes)
 
@@ -576,7 +576,7 @@ def _broadcast_call(tensor: Any, src: Any = None, group: Any = None, async_op: b
     return _done([tensor], lambda: _broadcast(tensor, root, own), async_op)
 
 
-# By the names of all versions of PyTorch.
+# By function name, as any version of PyTorch calls it.
 _CALLS: dict[str, Callable[..., Any]] = {
     "all_reduce": _all_reduce_call,
     "all_gather_into_tensor": _all_gather_into_tensor_call,
@@ -620,9 +620,8 @@ def patch_torch_distributed(min_bytes: int = 0, max_bytes: int | None = None) ->
     Redirected are `all_reduce`, `all_gather`, `all_gather_into_tensor`, `reduce_scatter`, `reduce_scatter_tensor` (`all_gather_single` and
     `reduce_scatter_single` in later versions of PyTorch), `all_to_all_single` and `broadcast` of the default group, for tensors from
     `min_bytes` to `max_bytes` bytes (of what one rank gives; None: no limit). Calls on sub-groups, with dtypes or reductions that MACO
-    hasn't, and of other functions go on as before. All ranks patch alike. Names that were imported from torch.distributed before stay as
-    they are. Of several patches the last one's limits hold, and torch's functions are back
-    when all are undone.
+    doesn't have, and of other functions go on as before. All ranks patch alike. Names that were imported from torch.distributed before
+    stay as they are. Of several patches the last one's limits hold, and torch's functions are back when all are undone.
     """
     if not dist.is_available():
         raise Unavailable("this PyTorch has no torch.distributed")

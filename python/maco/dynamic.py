@@ -31,11 +31,11 @@ class _Counts(NamedTuple):
 
 
 class _Call:
-    """One call of such a function."""
+    """One call of a function that dynamic_sm_config decorates."""
 
     def __init__(self, owner: _Dynamic) -> None:
         self.owner = owner
-        self.chosen: int | None = None  # which of the owner's configurations
+        self.chosen: int | None = None  # the index of the owner's configuration
         self.recorder = Recorder("dynamic", self.options)
 
     def options(self, device: torch.device) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def dynamic_sm_config(function: Function) -> Function:
 
 @untraced
 def set_config(compute_sms: int | None = None, comm_sms: int | None = None, *, sm_config: SMConfig | None = None) -> None:
-    """Within a function of `dynamic_sm_config`: so many SMs compute, and so many communicate, in what follows in this call.
+    """Within a function of `dynamic_sm_config`: sets how many SMs compute, and how many communicate, for the rest of this call.
 
     `sm_config` says it SM by SM instead. Raises `maco.Error` outside of such a function, and if the device has fewer SMs.
     """

@@ -229,7 +229,7 @@ def barrier(group: Group, device: torch.device | None = None) -> None:
 
 
 def _call(x: torch.Tensor, what: str) -> str:
-    """What all ranks have to call alike."""
+    """The text by which ranks compare their calls."""
     return f"{what} of {_word(x.dtype)}{shape_text(x.shape)}"
 
 
@@ -247,7 +247,7 @@ def check_tensor(x: torch.Tensor) -> None:
 
 
 def _flat(x: torch.Tensor) -> torch.Tensor:
-    """Its elements in a row, contiguous, without a gradient."""
+    """The elements of x in one contiguous axis, without a gradient."""
     if not isinstance(x, torch.Tensor):
         raise TypeError(f"a collective takes a torch.Tensor, not a {type(x).__name__}")
     check_tensor(x)
@@ -324,7 +324,7 @@ def _moved(flat: torch.Tensor, parts: int, run: Callable[[torch.Tensor], torch.T
 
 
 class _Kept:
-    """Programs by what they are for, the one used last at the end."""
+    """Programs by key, the one used last at the end."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -427,7 +427,7 @@ class _Same:
 
 
 def _program(same: _Same, n: int, parts: int, call: str) -> tuple[Program, dict[str, int]]:
-    """A program for n elements, and what to tell it: launches on GPUs compare these among the ranks."""
+    """A program for n elements, and its launch values: launches on GPUs compare these among the ranks."""
     exact = False
     if same.device == "cuda":
         often = (same.key, n)

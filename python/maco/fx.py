@@ -138,7 +138,7 @@ def _functional(gm: GraphModule, inputs: Sequence[Any]) -> GraphModule:
 
 
 def _early(node: Node) -> bool:
-    """Whether it is a copy to an input that is read, or changed again, behind it."""
+    """Whether the node copies to an input that a later node reads or changes again."""
     if node.op != "call_function" or node.target is not torch.ops.aten.copy_.default:
         return False
     later = {one for one in [*node.args[0].users, *node.users] if one is not node and one.op != "output"}
@@ -150,7 +150,7 @@ def _early(node: Node) -> bool:
 
 @dataclass
 class _Symbol:
-    """A size that calls decide: where inputs have it, what the example has, and the largest that it can be (0: nothing is said)."""
+    """A size that varies from call to call: the input and axis that have it, its value in the example, and its maximum (0: unknown)."""
 
     input: int
     axis: int | None

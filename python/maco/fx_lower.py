@@ -82,7 +82,7 @@ _sizes = _Sizes()
 
 @contextlib.contextmanager
 def sizes(known: Mapping[Any, int], dims: Mapping[Any, Any]) -> Iterator[None]:
-    """Within it symbols of `known` have these values, and those of `dims` become these symbols, dims of MACO's; others aren't known."""
+    """A context in which symbols of `known` have these values and those of `dims` become these dims of MACO's; others are unknown."""
     before = _sizes.known, _sizes.dims
     _sizes.known, _sizes.dims = known, dims
     try:
@@ -177,7 +177,7 @@ class Lazy(Ref):
     def __init__(self, shape: Shape, dtype: DType, make: Callable[[], Dense], node: Node) -> None:
         self.shape, self.dtype, self.make, self.node = shape, dtype, make, node
         self.made: Dense | None = None
-        self.prefix: tuple[Ref, Extent] | None = None  # the first so many rows of a tensor
+        self.prefix: tuple[Ref, Extent] | None = None  # the tensor of which these are the first rows, and how many
 
 
 class Gated(Lazy):
@@ -206,7 +206,7 @@ class Expanded(Ref):
 
 
 class Heads(Ref):
-    """What lies in several states, one for each run of leading axes: rows of each head of a cache."""
+    """A tensor that lies in several states, one for each index of its leading axes: a cache, with a state for each head."""
 
     def __init__(self, parts: Sequence[Dense], axis: int, shape: Shape, node: Node) -> None:
         self.parts, self.axis, self.shape, self.dtype, self.node = tuple(parts), axis, shape, parts[0].dtype, node
@@ -214,7 +214,7 @@ class Heads(Ref):
 
 
 class Number(Ref):
-    """One number everywhere."""
+    """A tensor whose elements are all one number."""
 
     def __init__(self, number: float, shape: Shape, dtype: DType) -> None:
         self.number, self.shape, self.dtype = number, shape, dtype
@@ -281,7 +281,7 @@ class Lowering:
         return found
 
     def outside(self, node: Node, kind: Any) -> Any:
-        """What comes from outside as one of the kinds of integers, declared once."""
+        """The integers of kind `kind` that `node` gives from outside the graph; declared once."""
         found = self.taken.get((node, kind))
         if found is None:
             found = self.taken[node, kind] = self.given(node, kind)
@@ -322,7 +322,7 @@ class Lowering:
         return ref.made
 
     def shaped(self, ref: Ref, form: Sequence[Extent]) -> Value:
-        """Its elements under a shape of MACO's."""
+        """The elements of `ref` under a shape of MACO's."""
         found, want = self.dense(ref), tuple(form)
         value = found.forms.get(want)
         if value is None:
@@ -483,7 +483,7 @@ VIEWS: set[Any] = set()
 
 
 def lowering_of(node: Node) -> Callable[[Lowering, Node], Any] | None:
-    """What writes a node; None: nothing does."""
+    """The function that lowers a node, or None."""
     if node.op != "call_function":
         return None
     return LOWERED.get(node.target) or NAMED.get(str(node.target))

@@ -19,8 +19,8 @@ MOST_NODES = 64
 """Masks that more ops make aren't looked into."""
 
 _COMPARISONS = {getattr(getattr(aten, name), overload) for name in ("le", "lt", "ge", "gt") for overload in ("Tensor", "Scalar")}
-# What may stand between the number and the comparison, and what between that and the mask: of one element what comes of it follows from
-# that element's comparison alone.
+# Views that may stand between the number and the comparison, and between the comparison and the mask: each element of their result follows
+# from one element of their operand.
 _VIEWS = {
     aten.view.default,
     aten._unsafe_view.default,
@@ -55,7 +55,7 @@ _BEHIND = _VIEWS | {
 
 
 def mask_kind(mask: Any, queries: Any, keys: Any) -> str | None:
-    """What a mask that depends on no input leaves: "causal" or "all"; None: something else, or it isn't known."""
+    """Which keys a mask that depends on no input leaves: "causal" or "all"; None: others, or the mask isn't known."""
     with _disable_current_modes():
         value = constant(mask)
         return None if value is None else _kind(value, queries, keys)
@@ -128,7 +128,7 @@ def _seen(value: torch.Tensor) -> torch.Tensor | None:
 
 
 def _made_of(node: Node) -> list[Node] | None:
-    """It and all that it is made of, inputs too; None: that is much, random, or changes something."""
+    """The node and all nodes it depends on, inputs too; None if they are too many, or one is random or changes something."""
     order: list[Node] = []
     stack, seen = [node], set()
     while stack:

@@ -128,7 +128,7 @@ _CASTS = (aten._to_copy.default, torch.ops.prims.convert_element_type.default, a
 
 
 def _uncast(node: Any) -> Any:
-    """What was converted to another float type."""
+    """`node` without conversions between float types."""
     while isinstance(node, Node) and node.op == "call_function" and node.target in _CASTS and _floats(node) and _floats(node.args[0]):
         node = node.args[0]
     return node

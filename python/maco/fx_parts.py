@@ -93,7 +93,7 @@ class Part:
         self.known = False
 
     def build(self, wanted: Sequence[Node]) -> None:
-        """Writes the graph, of which `wanted` are needed outside. Raises Unsupported and `maco.GraphError`."""
+        """Writes the graph; nodes outside need the values of `wanted`. Raises Unsupported and `maco.GraphError`."""
         self._set(self.graph)
         used = self._symbols()
         self.dims = tuple(self.plan.symbols[symbol].name for symbol in used)
@@ -127,7 +127,7 @@ class Part:
             graph.set(overlap=options.overlap)
 
     def check_settings(self, wrong: GraphError) -> None:
-        """Raises `maco.Error` if no graph can have the settings, or it is the roles of SMs that are `wrong` for this one."""
+        """Raises `maco.Error` if no graph can have the settings, or if `wrong` is about the roles of SMs."""
         text = _first_text(wrong)
         if "'sm_roles'" not in text:
             graph = Graph("settings")
@@ -411,7 +411,7 @@ def values_of(node: Node) -> list[Any]:
 
 
 def is_view(node: Node) -> bool:
-    """Whether it is a view that both can make, as MACO's part of an op's operand and as torch's tensor."""
+    """Whether the node is a view that both MACO, as part of an op's operand, and torch, as a tensor, can make."""
     return node.op == "call_function" and node.target in VIEWS
 
 

@@ -36,7 +36,7 @@ PRODUCTS = {torch.ops.aten.mm.default, torch.ops.aten.addmm.default, torch.ops.a
 
 
 def changes(node: Node) -> bool:
-    """Whether it changes a tensor in place, but for a copy to an input."""
+    """Whether the node changes a tensor in place, other than by a copy to an input."""
     if node.op != "call_function" or not _mutable(node):
         return False
     return not (node.target is torch.ops.aten.copy_.default and isinstance(node.args[0], Node) and node.args[0].op == "placeholder")
@@ -48,7 +48,7 @@ def _mutable(node: Node) -> bool:
 
 
 def weight(nodes: set[Node]) -> int:
-    """How many of them are worth a kernel of their own: products, attention, norms, collectives."""
+    """How many of the nodes are worth a kernel of their own: products, attention, norms, collectives."""
     words = ("norm", "softmax", "embedding")
     return sum(
         node.target in PRODUCTS or node.target is attention or is_collective(node) or any(word in str(node.target) for word in words)
@@ -60,7 +60,7 @@ _RANDOM = {torch.Tag.nondeterministic_seeded}
 
 
 def foldable(node: Node) -> bool:
-    """Whether it gives the same each time."""
+    """Whether the node gives the same result each time."""
     if node.op != "call_function" or _mutable(node) or not isinstance(node.target, torch._ops.OpOverload):
         return False
     tags = getattr(node.target, "tags", ())
@@ -128,7 +128,7 @@ class Plan:
                 except MismatchError as error:
                     if self.apart or self.options.alike or "differs between ranks" not in str(error):
                         raise
-                    # Of ops that aren't collectives each rank may have its own.
+                    # Ranks may differ in the other ops, so the collectives alone become graphs.
                     warnings.warn(f"{error}; collectives become kernels of their own, which nothing overlaps", stacklevel=2)
                     self.apart = True
                     continue
@@ -150,7 +150,7 @@ class Plan:
         return min(rounded, self.dims[symbol])
 
     def hinted(self, numbers: Sequence[Any]) -> tuple[int, ...]:
-        """Sizes or strides as the example has them. Raises Unsupported for those that it hasn't."""
+        """Sizes or strides as the example has them. Raises Unsupported for those that it doesn't have."""
         found = []
         for one in numbers:
             if isinstance(one, torch.SymInt):
@@ -319,7 +319,7 @@ class Plan:
     # ---- order
 
     def sources(self, node: Node) -> list[Node]:
-        """What computes the operands, views looked through."""
+        """The nodes that compute the operands, directly or through views."""
         found: list[Node] = []
         update = self.updates.get(node)
         stack = list(node.all_input_nodes) if update is None else [node.args[0], *update.sources()]
@@ -414,7 +414,7 @@ class Plan:
         return set()
 
     def _blamed(self, nodes: Sequence[Node], reason: str) -> set[Node]:
-        """Those of a part that can't be built by themselves, or all of them."""
+        """The nodes of a part that can't be built even alone; if there are none, all nodes."""
         found: dict[Node, str] = {}
         for node in nodes:
             try:
@@ -430,7 +430,7 @@ class Plan:
         return set(found)
 
     def _wanted(self, nodes: Sequence[Node], number: int) -> list[Node]:
-        """What is needed of a part outside of it: by torch, by the output, and by later parts, views looked through."""
+        """The nodes of a part that are read outside of it, directly or through views: by torch, by the output, by later parts."""
         found: list[Node] = []
         for node in nodes:
             tops = [node]
@@ -477,13 +477,13 @@ class Plan:
 
 
 def _without_elements(node: Node) -> bool:
-    """Whether it has nothing to read, or nothing to write."""
+    """Whether one of the node's operands, or its result, has no elements."""
     tensors = [one.meta.get("val") for one in (node, *node.all_input_nodes)]
     return any(isinstance(one, torch.Tensor) and any(isinstance(size, int) and size == 0 for size in one.shape) for one in tensors)
 
 
 def _is_number(node: Node) -> bool:
-    """Whether it computes a size."""
+    """Whether the node computes a size."""
     return isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool))
 
 

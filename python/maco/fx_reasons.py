@@ -1,4 +1,4 @@
-"""Why MACO hasn't an op of torch's, where more can be said than that."""
+"""Why MACO lacks an op of torch's, where there is more to say than that it does."""
 
 from __future__ import annotations
 

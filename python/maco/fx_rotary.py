@@ -189,7 +189,7 @@ def _joined(node: Node) -> tuple[Node, Node, Node, bool] | None:
 
 
 def _unsqueezed(node: Any, rank: int) -> Any:
-    """What got a last axis of one element."""
+    """The operand of `node`, if `node` adds a last axis of one element; else None."""
     if node.target is aten.unsqueeze.default and int(node.args[1]) % rank == rank - 1:
         return node.args[0]
     return None
@@ -255,7 +255,7 @@ def _of_pairs(node: Any, axis: int, second: int) -> _Half | None:
 
 
 def _halves(product: Any) -> list[tuple[_Half, Node]]:
-    """A product as a half and what it is multiplied with."""
+    """The factors of a product, once for each that is a half: that half, and the other factor."""
     made = []
     for one, other in _factors(product):
         half = _half(one)
@@ -272,7 +272,7 @@ def _factors(product: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _factor(product: Node, one: Node) -> Node | None:
-    """The other factor."""
+    """The factor of `product` beside `one`, or None."""
     for mine, other in _factors(product):
         if mine is one and isinstance(other, Node):
             return other
@@ -292,7 +292,7 @@ def _sums(node: Any) -> Iterator[tuple[tuple[int, Any], tuple[int, Any]]]:
 
 
 def _signed(node: Any) -> tuple[int, Any]:
-    """A sign, and what it is of."""
+    """The sign of `node`, and the node without its negations."""
     sign, node = 1, _exact(node)
     while isinstance(node, Node) and node.target is aten.neg.default:
         sign, node = -sign, _exact(node.args[0])
@@ -300,7 +300,7 @@ def _signed(node: Any) -> tuple[int, Any]:
 
 
 def _exact(node: Any) -> Any:
-    """What was converted to a wider type, which keeps its values."""
+    """`node` without conversions to wider types, which keep all values."""
     while isinstance(node, Node) and node.target in _CASTS and isinstance(node.args[0], Node):
         have, want = node.args[0].meta["val"].dtype, node.meta["val"].dtype
         if have == want or (want is torch.float32 and have in _FLOATS):
@@ -311,7 +311,7 @@ def _exact(node: Any) -> Any:
 
 
 def _uncast(node: Any) -> Any:
-    """What was converted to another float type."""
+    """`node` without conversions between float types."""
     while isinstance(node, Node) and node.target in _CASTS and _is_float(node) and _is_float(node.args[0]):
         node = node.args[0]
     return node
@@ -329,7 +329,7 @@ def _rows_of(node: Node) -> Node:
 
 
 def _gathered(node: Node) -> tuple[Node, Node] | None:
-    """The table of two axes and the row numbers that a table's rows were taken by."""
+    """A 2-D table and the row numbers by which `node` takes rows from it; None if it does not."""
     if node.target is aten.index.Tensor:
         table, given = node.args[0], node.args[1]
         rows = given[0] if isinstance(given, (list, tuple)) and len(given) == 1 else None
@@ -345,7 +345,7 @@ def _gathered(node: Node) -> tuple[Node, Node] | None:
 
 
 def _is_all(node: Node) -> bool:
-    """Whether it is a slice that leaves nothing out, as [:] of rows that launches count is traced."""
+    """Whether the node is a slice that leaves nothing out: torch traces [:] of an axis of varying size as one."""
     if node.target is not aten.slice.Tensor:
         return False
     begin, end, step = (tuple(node.args[2:]) + (None, None, 1)[len(node.args) - 2 :])[:3]

@@ -380,7 +380,7 @@ def _attention(lo: Lowering, node: Node) -> Any:
     length = None if whole else counted
     tall: Any = keys
     if first is not None and second is not None and first[1] == second[1]:
-        # Of a cache the first rows count.
+        # Attention reads the first `counted` rows of a cache.
         k, v, length = first[0], second[0], counted
         tall = divided(product(k.shape), shared * width)  # type: ignore[operator]
     keyed, valued = (lo.shaped(one, (tall, shared * width)) for one in (k, v))
@@ -389,7 +389,7 @@ def _attention(lo: Lowering, node: Node) -> Any:
 
 
 def _attention_of_each(lo: Lowering, q: Ref, k: Ref, v: Ref, causal: bool, scale: Any, shape: Shape, dtype: DType, node: Node) -> Any:
-    """Attention of batches whose rows launches count: one after the other."""
+    """Attention of batches whose number of rows varies with the launch, one batch after the other."""
     batch, (rows, width), keys = product(shape[:-3]), shape[-2:], k.shape[-2]
     if not isinstance(batch, int) or batch > MOST_PRODUCTS:
         raise Unsupported(f"attention of {batch} batches of rows whose number is known only at run time")

@@ -103,7 +103,7 @@ def appended(lo: Lowering, update: Update) -> Dense | Heads:
     if heads == 1:
         value = lo.graph.kv_append(states[0].value, lo.shaped(part, (count, width)), at=place)
         return Dense(value, (whole[axis], width), whole, dtype)
-    # Rows of all heads, of which each takes its columns.
+    # A row holds all heads; each head's state takes its columns.
     rows = lo.shaped(permuted(part, (axis, *range(axis), *range(axis + 1, len(whole))), node), (count, heads * width))
     made = []
     for i, state in enumerate(states):
@@ -211,7 +211,7 @@ def _metadata(node: Node) -> Any:
 
 
 def _deepest(node: Node, inner: Update | None) -> list[Node]:
-    """What is written."""
+    """The node whose elements the update writes, in a list."""
     while inner is not None:
         node, inner = inner.node, inner.inner
     source = node.args[_WRITES[node.target]]
@@ -252,7 +252,7 @@ def _arguments(node: Node, skip: int) -> tuple[Any, ...]:
 
 
 def _readers(node: Node, without: set[Node]) -> list[Node]:
-    """Who reads the elements of a node, views looked through."""
+    """The nodes that read the elements of a node, directly or through views."""
     found: list[Node] = []
     stack = list(node.users)
     while stack:

@@ -39,7 +39,7 @@ def _rotary(lo: Lowering, node: Node) -> Any:
     columns = cosines.shape[-1]
     count = cosines.shape[0] if numbers is not None else product(cosines.shape[:-1])
     if numbers is None and varies is not None:
-        # Of tables the first rows count.
+        # The op reads the first rows of whole tables.
         whole = [getattr(one, "prefix", None) for one in map(straight, (cosines, sines))]
         if whole[0] is not None and whole[1] is not None and whole[0][0].shape == whole[1][0].shape and whole[0][0].shape[-1] == columns:
             cosines, sines = whole[0][0], whole[1][0]

@@ -186,7 +186,7 @@ def permuted(x: Ref, perm: tuple[int, ...], node: Node) -> Ref:
 
 
 def straight(x: Ref) -> Ref:
-    """What x is a permutation of, if that moves axes of one element only; their order is another then."""
+    """The tensor that x permutes, if only axes of one element move; the order of its axes may differ from x's."""
     if isinstance(x, Permuted):
         axes = [p for p in x.perm if x.base.shape[p] != 1]
         if axes == sorted(axes):

@@ -211,7 +211,7 @@ class Graph(Ops):
         if op is not None and free and (op.kind != "cuda" or op.names[value._index] == name):
             if op.names[value._index] != name:
                 self._take(name, "the output")
-            # Of several results all become outputs of the op, or those that are outputs are copies.
+            # An op with several results has all of them as outputs; otherwise each output is a copy.
             op.outputs[value._index] = name
             op.output_wheres[value._index] = where
             return value
@@ -289,7 +289,7 @@ class Graph(Ops):
 
     @classmethod
     def parse(cls, text: str, name: str | None = None, collectives: Sequence[str] = ()) -> Graph:
-        """From text, JSON or MACO's language. `name` is what messages call it; sources of ops `cuda` are relative to its folder.
+        """Parses text, JSON or MACO's language. `name` is what messages call it; sources of ops `cuda` are relative to its folder.
 
         `collectives` are texts of collectives that ops may name as their `algorithm`. Raises `maco.GraphError`, whose diagnostics have
         lines and columns of the text. The graph can't be built further.
@@ -303,7 +303,7 @@ class Graph(Ops):
 
     @classmethod
     def read(cls, path: str | os.PathLike[str], collectives: Sequence[str] = ()) -> Graph:
-        """From a file, as `parse`. Raises `maco.Error` if it can't be read."""
+        """Parses a file, as `parse` does a text. Raises `maco.Error` if it can't be read."""
         file = os.fspath(path)
         try:
             text = Path(file).read_text(encoding="utf-8")

@@ -101,7 +101,7 @@ class Group:
                 raise
 
     def _recall(self, error: MismatchError) -> None:
-        """Ends the launch in which a rank waits for others, which do something else."""
+        """Ends a launch that waits in vain for ranks that do something else."""
         text, here = launched_in_vain(error)
         for one in list(self.launching) if text else ():
             if one.launches(text):
@@ -111,7 +111,7 @@ class Group:
                 return
 
     def _conclude(self) -> None:
-        """Hears together with the others how launches ended that this rank refused."""
+        """Finds out, together with the other ranks, how the launches ended that this rank refused."""
         refused, self._refused = self._refused, []
         for one in refused:
             one.conclude()
@@ -162,7 +162,7 @@ class Group:
             _wait_for(store, [f"{base}/{rank}" for rank in range(self.size)], self.rank, limit)
             found = [store.get(f"{base}/{rank}").decode() for rank in range(self.size)]
             self._count += 1
-            # Of the exchange before, every rank has read everything.
+            # Every rank has read all of the exchange before this one.
             store.delete_key(f"maco/{self.name}/{self._count - 1}/{self.rank}")
         except RuntimeError as error:
             raise Error(f"the ranks can't compare what they do: {str(error).splitlines()[0]}") from error
@@ -443,7 +443,7 @@ def _who() -> tuple[int, int]:
 
 
 def size_of(name: str) -> int:
-    """How many ranks the group of this name has. Waits for none of all of them."""
+    """How many ranks the group of this name has. Waits for no rank."""
     return find(name).size if name else get_world_size()
 
 
@@ -543,7 +543,7 @@ def _own_store(meeting: Any, key: str, rank: int, size: int, host: str, limit: f
 
 
 def _patiently(make: Callable[[], Any]) -> Any:
-    """What `make` gives, in another thread, so that Ctrl-C ends the wait for it."""
+    """Calls `make` in another thread, so that Ctrl-C ends the wait for it, and gives its result."""
     if threading.current_thread() is not threading.main_thread():
         return make()
     found: list[Any] = []
@@ -621,7 +621,7 @@ def _agree(store: Any, key: str, rank: int, limit: float = TIMEOUT) -> str:
 
 
 def _leave(store: Any, rank: int, size: int, pid: int) -> None:
-    """At exit: rank 0, in whose process the store is, stays until the others have left or ended, or for a minute."""
+    """Called at exit. Rank 0, whose process has the store, waits until the others have left or ended, for a minute at most."""
     if pid != os.getpid():
         return
     for group in list(_state.made.values()):

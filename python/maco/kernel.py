@@ -80,12 +80,12 @@ class Kernel:
 
     @classmethod
     def from_source(cls, source: str) -> Kernel:
-        """From the text of a kernel.cu. Raises `maco.Error` if it is none."""
+        """Makes a kernel from the text of a kernel.cu. Raises `maco.Error` if it is none."""
         return cls._made(_native.call("maco_kernel_from_source", _native.encoded(source, "the source")))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Kernel:
-        """From a file that `save` or `macoc` wrote. Its report is empty. Raises `maco.Error` if it can't be read or is none."""
+        """Reads a file that `save` or `macoc` wrote. Its report is empty. Raises `maco.Error` if it can't be read or is none."""
         try:
             source = Path(path).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
@@ -115,7 +115,7 @@ class Kernel:
 
     @property
     def report(self) -> str:
-        """What became of the graph, for people: roles, tasks, fusion, waits, memory. Empty of a kernel that came as source."""
+        """What became of the graph, for people: roles, tasks, fusion, waits, memory. Empty for a kernel that came as source."""
         with self._handle.use() as own:
             text: bytes = _native.library().maco_kernel_report(own)
         return text.decode()
@@ -185,7 +185,7 @@ def _tensor(kernel: int, index: int) -> TensorInfo:
 
 @dataclass(frozen=True)
 class Profile:
-    """Of one launch: `table`, for people, op by op with the critical path; `trace`, JSON for chrome://tracing and Perfetto."""
+    """Where one launch's time went. `table`: for people, op by op, with the critical path. `trace`: JSON for chrome://tracing, Perfetto."""
 
     table: str
     trace: str
@@ -457,7 +457,7 @@ class Session:
         return Profile(_native.taken_string(table.value), _native.taken_string(trace.value))
 
     def bench(self, launches: int, values: Values | None = None, /, **named: int) -> float:
-        """The median microseconds of so many launches behind some to warm up, of the slowest rank."""
+        """The median, over `launches` launches after some for warm-up, of the slowest rank's microseconds."""
         if self._moved:
             self._check_apart()
         given, count = _numbers(_merged(values, named))

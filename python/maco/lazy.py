@@ -1,4 +1,4 @@
-"""Values that a context computes later: tensors that may be used before they are there."""
+"""Values that a context computes later: tensors that may be used before they are computed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Lazy:
         return self.wait()
 
     def is_completed(self) -> bool:
-        """Whether it is there already."""
+        """Whether the value has been computed."""
         return not self._recorder.pending
 
 
@@ -85,7 +85,7 @@ def _asks(func: Any) -> bool:
 
 
 class LazyValue(Lazy):
-    """What a function gave that isn't one tensor: tuples, lists and mappings of tensors, or anything else."""
+    """The result of a function that gave something other than one tensor: tuples, lists and mappings of tensors, or anything else."""
 
     def __init__(self, recorder: Recorder, value: Any) -> None:
         self._recorder = recorder
@@ -131,7 +131,7 @@ class LazyFailure(Lazy):
         raise self._error
 
     def is_completed(self) -> bool:
-        """It is."""
+        """True: the failure is known."""
         return True
 
     def __repr__(self) -> str:

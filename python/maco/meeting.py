@@ -83,12 +83,12 @@ class Liveness:
 
 
 def told_apart(error: BaseException) -> bool:
-    """Whether ranks have met to do different things: all of them are told now, and nothing of these has run anywhere."""
+    """Whether the ranks met to do different things. Then each rank has this error, and no rank has begun what it met for."""
     return getattr(error, "_met", None) is True
 
 
 def launched_in_vain(error: BaseException) -> tuple[str, bool]:
-    """What a rank has launched in which others take no part, "" of nothing, and whether it was this one."""
+    """The launch of a rank in which others take no part, "" if there is none, and whether that rank is this one."""
     found: tuple[str, bool] = getattr(error, "_launched", ("", False))
     return found
 
@@ -246,7 +246,7 @@ class Board:
         raise _different(self.rank, self._noted, other, theirs, self._noted, here=True)
 
     def _waited_for(self) -> str:
-        """Whether a rank is in a meeting ahead of which it has launched less than this one is about to, or has left it in vain."""
+        """`_WAITS` if a rank is in a meeting before which it launched less than this rank will, `_MISSED` if it has left it; else ""."""
         for _ in range(2):
             behind = ""
             for word, _, other in self._others:
@@ -282,7 +282,7 @@ class Board:
                 if other.partition(ASIDE)[0] != text.partition(ASIDE)[0]:
                     if other.startswith(_FAILED):
                         raise Error(f"rank {rank} failed: {other[1:]}")
-                    # With launches under way who hasn't come may launch instead, and not be told.
+                    # With launches under way, a rank that hasn't come may launch instead, and isn't told.
                     here = not self._noted or all(self._count_of(one) >= self.count for one in range(self.size))
                     raise _different(self.rank, text, rank, other, met=here)
             missing = late

@@ -50,7 +50,7 @@ class CommonButDtype(TypedDict, total=False):
 
 
 class Common(CommonButDtype, total=False):
-    """What any op may be told, beside its own attributes."""
+    """Attributes that any op may have besides its own."""
 
     dtype: DTypeLike
 
@@ -335,11 +335,11 @@ class Ops:
         """Rotary embedding of x[M,H*head_dim], of x's shape. Floats.
 
         Either `positions`, i32 and one a row, or `position`: row i stands at position + i; it may use scalars, dims and rank. `scaling`
-        is Llama 3.1's: factor, low_freq_factor, high_freq_factor, original_max_position. `rotary_dim`: only the first so many elements
-        of each head turn, an even number; pairs are within them, and the others are kept. In place of `theta` and `scaling`:
-        `frequencies`, f32 [rotary_dim/2], by how many radians each pair turns from one position to the next; or `cosines` and `sines`,
-        floats [S,rotary_dim] or [S,rotary_dim/2], of which the row of a position counts, one column for each element that turns or for
-        each pair. Cosines and sines are multiplied by `attention_factor`.
+        is Llama 3.1's: factor, low_freq_factor, high_freq_factor, original_max_position. `rotary_dim`, an even number: how many of the
+        first elements of each head are rotated; pairs are within them, and the others are kept. In place of `theta` and `scaling`:
+        `frequencies`, f32 [rotary_dim/2], by how many radians each pair rotates from one position to the next; or `cosines` and `sines`,
+        floats [S,rotary_dim] or [S,rotary_dim/2], with a row for each position and a column for each rotated element or for each pair.
+        Cosines and sines are multiplied by `attention_factor`.
         """
         if (cosines is None) != (sines is None):
             raise TypeError("rope() takes cosines and sines, or neither")

@@ -111,7 +111,7 @@ class _Modules:
         module.__dict__["_compiled_call_impl"] = value
 
     def find(self, module: torch.nn.Module) -> Any:
-        """What is called in a module's place; None: the module itself."""
+        """The compiled function to call in a module's place; None: call the module itself."""
         own = module.__dict__.get("_compiled_call_impl")
         options = getattr(self.local, "options", None)
         if own is not None or not options or torch.compiler.is_compiling():
@@ -138,7 +138,7 @@ class _Modules:
         return compile(forward, dynamic=told.pop("dynamic", None), **told)
 
     def _outermost(self, compiled: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        # Modules within it are part of it.
+        # Modules that the outermost one calls are part of its graph.
         options, self.local.options = self.local.options, []
         try:
             return compiled(*args, **kwargs)

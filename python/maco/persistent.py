@@ -42,7 +42,7 @@ class PersistentKernel:
 
     `world_size` and `rank` are this process's among those that run the kernel together; those of `maco.init` if they aren't given.
     `num_workers` SMs compute and `num_remote_schedulers` SMs communicate; the compiler chooses what isn't said. `sm_config` says it SM by
-    SM instead. `num_local_schedulers` is 0: schedulers on the GPU come with the schedule 'dynamic', which this version hasn't.
+    SM instead. `num_local_schedulers` is 0: schedulers on the GPU come with the schedule 'dynamic', which this version lacks.
     `name` is the graph's, `timeout` how many seconds a launch may go on without progress, 30 or what `init` was told if it isn't given.
 
     It runs where its tensors are, and without any where MACO_DEVICE says, else on a GPU. Autograd records nothing of it.
@@ -346,7 +346,7 @@ class PersistentKernel:
         return tensor, tensor.reshape(1) if not shape else tensor
 
     def _own(self, program: Program) -> None:
-        """Memory for what has only a name, and what a call gives."""
+        """Allocates tensors that were registered by name only; finds which of them a call returns."""
         made = {}
         for info in program.kernel.tensors:
             if info.name in self._memories:
@@ -388,7 +388,7 @@ class PersistentKernel:
         )
 
     def _name_of(self, tensor: Any) -> str | None:
-        """What a tensor is registered as; None: it isn't."""
+        """The name under which a tensor is registered, or None."""
         name = self._names.get(id(tensor))
         if name is None:
             return None

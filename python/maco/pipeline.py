@@ -54,8 +54,8 @@ class Pipeline:
     def __call__(self, x: Any, microbatches: int | None = None) -> Any:
         """What the last stage gives for the rows of x, in their order.
 
-        `microbatches` is into how many parts axis 0 is cut, `num_stages` if it isn't given; they may be uneven, and there are as many as
-        rows at most. What a stage raises, this raises.
+        `microbatches`: how many parts axis 0 is cut into, `num_stages` if it isn't given. They may be uneven; there are at most as many as
+        rows. What a stage raises, this raises.
         """
         missing = [i for i in range(self.num_stages) if i not in self._stages]
         if missing:

@@ -163,7 +163,7 @@ class _Row:
 
 
 class _Run:
-    """One launch, as its trace tells it; read when it is asked for."""
+    """One launch with its trace, which is parsed when it is first needed."""
 
     def __init__(self, trace: str, end: float) -> None:
         self.trace = trace

@@ -134,7 +134,7 @@ class Program:
                     listener(self, profile)
 
     def _together(self, what: str, values: Mapping[str, Any], stamped: bool) -> MismatchError | None:
-        """Begins with the other ranks. Gives the error of an earlier launch, in which they took no part."""
+        """Meets the other ranks before a run. Gives the error of an earlier launch in which the other ranks took no part."""
         try:
             self._meet(what, values, stamped)
         except MismatchError as error:
@@ -169,7 +169,7 @@ class Program:
         self._seen[key] = text, zlib.crc32(text.encode())
 
     def _text(self, what: str, values: Mapping[str, Any], stamped: bool) -> str:
-        """What a run is, as other ranks are told."""
+        """The description of a run that other ranks get."""
         if what:
             return what
         numbers = "".join(f", {name} = {value if isinstance(value, int) else 'in memory'}" for name, value in values.items())
@@ -192,7 +192,7 @@ class Program:
                 bound.session.wait()
 
     def _interrupted(self) -> None:
-        """Ctrl-C has broken the session."""
+        """Called when Ctrl-C has broken the session."""
         if self.group is None:
             self._drop()
         elif self.device == "cpu":

@@ -136,7 +136,7 @@ class Recorder:
         return self._depth > 0 and self._thread == threading.get_ident()
 
     def _flush_quietly(self) -> None:
-        """Behind an exception of the block's, which is the one to tell."""
+        """Flushes after an exception in the block; that one is raised, so errors of the flush are dropped."""
         try:
             self.flush()
         except Error:
@@ -263,7 +263,7 @@ class Recorder:
 
     @untraced
     def flush(self) -> None:
-        """Runs what is written down."""
+        """Runs the recorded calls."""
         if not self._segment.calls or self._paused.depth:
             return
         with self._lock:
@@ -282,7 +282,7 @@ class Recorder:
                 self._paused.depth -= 1
 
     def _alone(self, around: ExitStack) -> None:
-        """As if nobody looked on: within a mode's handler, or under autocast, ops mean something else."""
+        """Turns modes and autocast off while the segment runs: under them, ops mean something else."""
         around.enter_context(torch._C.DisableTorchFunction())
         around.enter_context(_disable_current_modes())
         around.enter_context(torch._C._ForceDispatchKeyGuard(*self._keys))
@@ -316,7 +316,7 @@ class Recorder:
             except MismatchError as error:
                 if not together or self.name in _apart or segment.changed:
                     raise
-                # Ranks met, of which one was elsewhere; nothing of it has run.
+                # The ranks met and one of them was at another segment; no op of this segment has run.
                 _differ(self.name, error)
                 results = _op_by_op(segment, given)(segment.inputs, None)
         except BaseException:
@@ -379,7 +379,7 @@ def _wanted(segment: Segment, memory: Mapping[int, Any]) -> tuple[int, ...]:
 
 
 def _find(key: Any, wanted: tuple[int, ...], together: bool) -> tuple[tuple[int, ...], Run] | None:
-    """What was compiled, and the results that it gives; of a graph that ranks run together also more than are wanted."""
+    """A compiled graph and the results that it gives. One that ranks run together may give more than are wanted."""
     with _compiled_lock:
         versions = _compiled.get(key, {})
         if wanted in versions:
@@ -473,7 +473,7 @@ def current() -> Recorder | None:
 
 
 def _settle() -> None:
-    """Before a launch of any kernel: what is written down may be what it reads."""
+    """Called before any kernel is launched: runs recorded ops, as the kernel may read their results."""
     for one in _stack():
         one.flush()
 

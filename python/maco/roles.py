@@ -97,7 +97,7 @@ class SMConfig:
 
         `task_types` are kinds of ops, those that run there and nowhere else in ranges that have other kinds; all of the role's, if None.
         Raises `maco.Error` for SMs that aren't there or have a role, and for words that mean nothing. Warns of LOCAL_SCHEDULER,
-        which kernels refuse: it comes with the schedule 'dynamic', which this version hasn't.
+        which kernels refuse: it comes with the schedule 'dynamic', which this version doesn't have.
         """
         begin, end = _pair(sm_range)
         known = _role(role)
@@ -194,9 +194,9 @@ Roles = Union[str, Mapping[str, Any], list[dict[str, Any]]]
 
 
 def counts(compute: int | None, comm: int | None, device: str, index: int | None, names: tuple[str, str]) -> Roles | None:
-    """The setting for so many SMs of each kind; None if neither is said. `names` are what the caller calls the two.
+    """The setting `sm_roles` for these numbers of SMs; None if both are None. `names` are the caller's names of the two.
 
-    Raises `maco.Error` if the device hasn't as many.
+    Raises `maco.Error` if the device has fewer SMs.
     """
     if compute is None and comm is None:
         return None

@@ -64,7 +64,7 @@ class CommHandle:
             )
 
     def _arguments(self) -> list[Any]:
-        """What stands behind the operand in a call of `torch.ops.maco`."""
+        """The arguments behind the operand in a call of `torch.ops.maco`."""
         first = [self._words[key] for key in ("reduce", "root") if key in self._words]
         return [*first, self._scheduler._group_name, self._words["attributes"]]
 

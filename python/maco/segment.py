@@ -65,7 +65,7 @@ class Call:
 
 
 class Made:
-    """Memory that is filled when the segment runs, by the tensor of that number."""
+    """Memory that the segment's tensor `number` fills when the segment runs."""
 
     __slots__ = ("layout", "number", "weak")
 
@@ -74,7 +74,7 @@ class Made:
         self.weak = StorageWeakRef(storage)
 
     def tensor(self, device: torch.device) -> torch.Tensor | None:
-        """The memory as a tensor; None if nobody has it any more."""
+        """The memory as a tensor; None if nothing refers to it any more."""
         if self.weak.expired():
             return None
         storage = torch.UntypedStorage._new_with_weak_ptr(self.weak.cdata)
@@ -160,7 +160,7 @@ class Segment:
         return storage in self.made or storage in self.changed or (changes and storage in self.outer)
 
     def living(self) -> dict[int, torch.Tensor]:
-        """Memory of the results that somebody has, by their numbers."""
+        """The tensors of the results that are still referenced, by number."""
         assert self.device is not None
         found = {one.number: one.tensor(self.device) for one in self.made.values()}
         return {number: tensor for number, tensor in found.items() if tensor is not None}

@@ -136,7 +136,7 @@ class TaskGraph(Graph):
                 self._read.add((id(value._op), value._index))
 
     def _state(self, value: Any, kind: str) -> Any:
-        """A registered tensor that is written: from now on a state."""
+        """Makes a registered tensor that an op writes a state."""
         found = self._resolved(value, kind)
         if isinstance(found, Value) and found.kind == "param":
             name = found._declared

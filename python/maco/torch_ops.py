@@ -200,5 +200,5 @@ class _CopyToRanks(torch.autograd.Function):
 
 
 def copy_to_ranks(x: torch.Tensor, group: str = "", attributes: str = "") -> torch.Tensor:
-    """x itself, of which all ranks go on to compute different parts: its gradient is the sum of theirs (Megatron's f)."""
+    """x itself, from which the ranks compute different parts: its gradient is the sum of the ranks' gradients (Megatron's f)."""
     return _CopyToRanks.apply(x, group, attributes)

@@ -1,4 +1,4 @@
-"""Arguments of callers: words that they choose among, of which what is misspelt gets a suggestion, and integers."""
+"""Checks arguments of callers: words from a list, with a suggestion for one that is misspelt, and integers."""
 
 from __future__ import annotations
 

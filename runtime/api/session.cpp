@@ -106,8 +106,8 @@ struct Session::State {
     }
     return {};
   }
-  // The same for a launch of all processes: none of them launches if one can't. `wrong`: another
-  // failure of this process.
+  // As check_launch, for a launch of all processes: none of them launches if one can't. `wrong`:
+  // another failure of this process.
   Status check_launch_of_all(const Given& given, const Status& wrong = {}) const {
     Status mine = wrong ? check_launch(given) : wrong;
     if (!group) return mine;

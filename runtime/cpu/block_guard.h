@@ -54,7 +54,7 @@ class BlockGuard {
 /// From here on this thread runs blocks for `scope`; null: for none. Returns the previous scope.
 BlockScope* set_block_scope(BlockScope* scope);
 
-/// A block that this thread runs, from the begin of its first thread on. A block of a thread
+/// A block that this thread runs, from the start of its first thread on. A block of a thread
 /// without a scope isn't guarded.
 class GuardedBlock {
  public:
@@ -67,7 +67,7 @@ class GuardedBlock {
   void turn(Fibre& fibre) { fibre_ = &fibre; }
   /// Called by the code that resumes fibres: a thread has ended.
   void progress() { progress_.fetch_add(1, std::memory_order_relaxed); }
-  /// Whether there is a scope, which is told about the block's end.
+  /// Whether there is a scope, to which the block's end is reported.
   bool guarded() const { return scope_ != nullptr; }
   /// Called by the code that resumes fibres: whether the block has been given up.
   bool given_up() const { return end_ != BlockEnd::Done; }

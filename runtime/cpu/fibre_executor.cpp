@@ -1,7 +1,7 @@
 // fibre_executor.cpp: runs contexts as fibres of one thread; the seed decides which fibre runs
 // next.
 //
-// A fibre that polled a word in vain can't go on before somebody stores to that word, so it isn't
+// A fibre that polled a word in vain can't go on before there is a store to that word, so it isn't
 // chosen until then. When no fibre can be chosen, only time can pass: the virtual clock jumps,
 // waiters look at it, and the first whose deadline has passed stops the run as it would on a GPU.
 #include <map>

@@ -54,7 +54,7 @@ class Stepper {
     int place = -1;
     int ended = -1;  // the last place that has ended
     bool held = false;
-    const void* word = nullptr;  // that it polled in vain
+    const void* word = nullptr;  // the word that it polled last, in vain
   };
   static Worker& worker_of(maco_cpu::RoleContext* c) {
     return *static_cast<Worker*>(

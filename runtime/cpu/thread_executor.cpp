@@ -1,6 +1,6 @@
 // thread_executor.cpp: contexts as threads, which may be many more than the machine's CPUs.
 //
-// A thread that polls in vain spins a little, then yields, then sleeps until somebody stores to a
+// A thread that polls in vain spins a little, then yields, then sleeps until there is a store to a
 // word of the same bucket (each bucket has a futex). The buckets must not order what kernels do, or
 // ThreadSanitizer would miss a signal without a release: they are relaxed atomics and system calls.
 // Sleeps are bounded, so that nothing depends on being woken.

@@ -119,7 +119,7 @@ class CudaRank {
 
  private:
   Status check(cuda::Result result, const std::string& what) const;
-  /// The same for a status that is a failure already.
+  /// As check, for a status that is already a failure.
   Status of_rank(Status status) const;
   /// The tensors' addresses with these places; valid until the next call.
   std::span<const cuda::DevicePtr> with_places(TensorPlaces places, size_t here);

@@ -21,8 +21,8 @@ size_t first_gpu(const SessionOptions& options, size_t gpus) {
   return static_cast<size_t>(options.group->rank() / options.ranks_per_gpu) % gpus;
 }
 
-// Reports what can be found wrong before anything is compiled. `as_ptx`: PTX is needed instead of a
-// cubin, since some device is a later one.
+// Reports what is wrong before anything is compiled. Sets `as_ptx` if PTX is needed instead of a
+// cubin, because a device is newer than `arch`.
 Status check_devices(const cuda::Driver& driver, const ir::Manifest& m, const Arch& arch,
                      const SessionOptions& options, bool& as_ptx) {
   const int64_t needed =

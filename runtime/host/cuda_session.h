@@ -16,7 +16,7 @@ namespace maco::runtime {
 /// bench() measures, for each launch, the time on the device between an event before and one after
 /// the kernel, of the slowest rank. Launches follow each other on the rank's stream, and all are
 /// enqueued before the first may start, so that neither the host nor its launch latency counts.
-/// States and outputs change as by so many launches.
+/// States and outputs change as in that many launches.
 std::unique_ptr<Session> make_cuda_session(const std::string& kernel_source,
                                            const SessionOptions& options, Status& status);
 

@@ -23,7 +23,7 @@ struct Arch {
   int major = 0, minor = 0;
   char suffix = 0;  // 'a': only this one; 'f': its family; 0: this and later minor versions
 };
-/// Parses "sm_90a" or "sm_120"; nothing if it is none.
+/// Parses "sm_90a" or "sm_120"; nullopt for any other text.
 std::optional<Arch> parse_arch(const std::string& name);
 /// Whether a cubin for `arch` runs on a device of compute capability major.minor.
 bool runs_on(const Arch& arch, int major, int minor);

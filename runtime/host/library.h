@@ -16,7 +16,7 @@ class Library {
   explicit operator bool() const { return handle_ != nullptr; }
   /// The address of a function, or nullptr.
   void* symbol(const char* name) const;
-  /// The same, into `function`. Returns false if the library lacks it.
+  /// Stores the address of a function in `function`. Returns false if the library lacks it.
   template <class F>
   bool bind(F*& function, const char* name) const {
     function = reinterpret_cast<F*>(symbol(name));

@@ -52,7 +52,7 @@ class Communicator {
   /// The handle for NCCL's functions; null once a session has given up unfinished work.
   void* handle() const { return comm_; }
   void abort();
-  /// The same on all ranks.
+  /// All ranks have the same id.
   const Nccl::Id& id() const { return id_; }
 
   /// The communicator that sessions with the same `key` share; null if there is none, or it was

@@ -41,7 +41,7 @@ struct SessionOptions {
   // Checks each access of a task against its declared regions (needs `regions`).
   bool check_access = false;
 
-  // If not 0: the kernel is compiled to stamp its tasks (Session::stamps), and has so many tasks.
+  // If not 0: how many tasks the kernel has, which is compiled to stamp them (Session::stamps).
   int64_t profiled_tasks = 0;
 
   /// The processes that run the ranks, one rank each; null: this process runs all ranks. Must
@@ -137,7 +137,7 @@ class Session {
     status = {};
     return nullptr;
   }
-  /// The same from byte 0 on.
+  /// As write_at and read_at, from byte 0 on.
   Status write(int rank, size_t tensor, const void* data, size_t bytes) {
     return write_at(rank, tensor, 0, data, bytes);
   }
@@ -164,7 +164,7 @@ class Session {
   /// Waits for everything that was enqueued. Fails if any of it failed, or any launch of a captured
   /// graph that has ended.
   virtual Status wait() = 0;
-  /// Whether all of it has ended; in a group, on this process's rank.
+  /// Whether all that was enqueued has ended; in a group, on this process's rank.
   virtual Status ended(bool& all) = 0;
   /// Ends a launch for which another thread waits, on all ranks, with a failure; does nothing if no
   /// thread waits. May be called from any thread.
@@ -228,8 +228,8 @@ Status check_values(const ir::Manifest& manifest);
 /// checks them against their ranges.
 Status evaluate_values(const ir::Manifest& manifest, const LaunchValues& values, int rank,
                        std::vector<int32_t>& out);
-/// After so many launches packets may have a flag that earlier ones left behind; maco_reset must
-/// come before.
+/// How many launches may run before maco_reset must: after that, packets may have a flag that
+/// earlier launches left behind.
 int64_t launches_between_resets(const ir::Manifest& manifest);
 /// The middle value, or the mean of the two in the middle; there must be one.
 double median(std::vector<double> values);

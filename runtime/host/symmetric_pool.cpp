@@ -38,7 +38,7 @@ class Piece {
  public:
   Piece(std::string id, std::unique_ptr<SymmetricMemory> memory)
       : id_(std::move(id)), memory_(std::move(memory)), free_{{0, kPiece}} {}
-  /// The same on all ranks.
+  /// All ranks have the same id.
   const std::string& id() const { return id_; }
   const SymmetricMemory& memory() const { return *memory_; }
 

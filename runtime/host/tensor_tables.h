@@ -18,8 +18,8 @@ Status encode_map(const cuda::Driver& driver, const ir::Manifest& manifest, size
                   cuda::DevicePtr base, TensorMap& map);
 
 /// Tables for launches with tensors at other addresses than the bound ones. The tables of the last
-/// launches stay in device memory, so that a launch whose tensors lie where those of one of them
-/// did copies nothing.
+/// launches stay in device memory: a launch copies nothing if its tensors lie where those of one of
+/// these launches did.
 ///
 /// For one rank, whose context is current in all calls. Not thread safe.
 class TensorTables {

@@ -13,13 +13,13 @@ struct PathStep {
   int rank = 0;
   ir::TaskId task{};
   int64_t begin = 0, end = 0;
-  // What the step consists of.
+  // The parts of the step's time.
   int64_t hand_off = 0;  // until the task works, and later for packets
   int64_t busy = 0;
   int64_t pages = 0;  // part of the work: waiting for pages
 };
 
-/// The path from the launch's begin to its end, without gaps.
+/// The path from the launch's start to its end, without gaps.
 std::vector<PathStep> critical_path(const Timeline& timeline);
 
 }  // namespace maco::runtime

@@ -15,8 +15,8 @@ namespace maco::runtime {
 void convert(ir::DType from_type, const std::byte* from, ir::DType to_type, std::byte* to,
              int64_t n, std::optional<float> plus);
 
-/// The same for a box of rows x cols elements, whose rows are `from_pitch` elements apart, to one
-/// whose rows are `to_pitch` elements apart; `transpose`: to cols x rows.
+/// As convert, for a box of rows x cols elements. `pitch`: elements from one row of a box to the
+/// next. `transpose`: the result is cols x rows.
 struct Box {
   ir::DType type = ir::DType::F32;
   int64_t pitch = 0;

@@ -51,10 +51,10 @@ struct WeightPiece {
 /// The pieces of a slice: those of the same rows of a source follow each other, by columns.
 std::vector<WeightPiece> pieces_of(const WeightSlice& slice);
 
-/// Bytes of the checkpoint, and of values, that go into a target; they count once for all ranks
-/// that have the same.
+/// Bytes of the checkpoint, and of values, that go into a target. What several ranks have counts
+/// once.
 int64_t bytes_read(const WeightMap& map, const WeightTarget& target);
-/// The same for a slice with these pieces.
+/// As above, for a slice with these pieces.
 int64_t bytes_read(const WeightMap& map, const WeightSlice& slice,
                    const std::vector<WeightPiece>& pieces);
 

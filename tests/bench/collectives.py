@@ -32,7 +32,7 @@ def graph(pattern, size, world, count, extra=""):
     whole, block = f"bf16[{rows}, {columns}]", f"bf16[{rows // world}, {columns}]"
     lines = [f"graph {pattern}(world = {world}) {{"]
     if pattern in ("allgather", "reduce_scatter"):
-        # Of the same operand over and over, each behind the one before.
+        # Each op has the same operand, and runs behind the one before.
         lines.append(f"  input x : {block if pattern == 'allgather' else whole}")
         for i in range(count):
             after = f", after = [y_{i - 1}]" if i else ""

@@ -105,7 +105,7 @@ def read_inputs(args, graph, folder, tensors):
 
 
 def slope(runs, seconds):
-    """Of log seconds over log tasks, or None."""
+    """The slope of log seconds over log tasks, or None."""
     points = [(math.log(r["tasks"]), math.log(seconds(r))) for r in runs if r["status"] == "ok" and seconds(r) >= NOISE]
     if len({x for x, _ in points}) < 2:
         return None

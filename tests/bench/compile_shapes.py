@@ -1,4 +1,4 @@
-"""Graphs that grow: what compile_curves.py compiles. A shape is a name, what it is, and a list of (label, text of the graph)."""
+"""Graphs that grow: what compile_curves.py compiles. A shape is a name, a description, and a list of (label, text of the graph)."""
 
 from dataclasses import dataclass, field
 

@@ -16,7 +16,7 @@ def part(model, world):
 def graph(model, capacity, world=1):
     hidden, inner, layers, heads, kv_heads, dim, vocabulary, head_norms = part(model, world)
     q, kv = heads * dim, kv_heads * dim
-    # Of several ranks each has a part of the sum.
+    # With several ranks, each has a part of the sum.
     summed = lambda name: [f"    {name}s_{{i}} = allreduce({name}_{{i}})"] if world > 1 else []
     of = lambda name: f"{name}s_{{i}}" if world > 1 else f"{name}_{{i}}"
     normed = []

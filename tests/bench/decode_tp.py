@@ -1,6 +1,6 @@
-"""Decoding one token, batch 1, tensor-parallel over several GPUs: models of the shapes of Llama-3.2-1B and Qwen3-8B with random weights,
-beside a careful PyTorch user (every piece through torch.compile, the whole step one CUDA graph, sums by NCCL or by symmetric memory) in the
-same run. The floor is the weights of one rank at 4,540 GB/s."""
+"""Decodes one token, batch 1, tensor-parallel over several GPUs: models of the shapes of Llama-3.2-1B and Qwen3-8B with random weights. The
+peer in the same run is careful PyTorch: torch.compile, the whole step as one CUDA graph, sums by NCCL or by symmetric memory. The floor is
+the weights of one rank at 4,540 GB/s."""
 import comm_bench
 import decode
 import gpu_bench

@@ -12,7 +12,7 @@ import time
 
 
 def arguments(description, runs=True):
-    """`runs`: graphs are run by maco-run, which takes options and gives profiles."""
+    """The parser of a benchmark's options. `runs`: also those for maco-run, --options and --profiles."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--bin", default="build/bin", help="where maco-run is")
     parser.add_argument("--json", help="where the figures go, with command, device and date")

@@ -1,6 +1,6 @@
-"""Twelve kernels of users as one graph (kernels.maco) beside a CUDA graph of the originals (kernels.cu), on the same inputs: whether
-their results have the same bits, and the time of both. Where MACO has no Clang, --kernel names what `macoc kernels.maco -o kernel.cu` wrote
-elsewhere."""
+"""Compares twelve kernels of users as one graph (kernels.maco) with a CUDA graph of the originals (kernels.cu), on the same inputs: whether
+their results have the same bits, and how long both take. Where MACO has no Clang, --kernel names the file that
+`macoc kernels.maco -o kernel.cu` wrote elsewhere."""
 import argparse
 import json
 import os

@@ -40,7 +40,7 @@ def bf16_numbers(size):
 
 
 def library_path(programs):
-    """Of libmaco.so beside the folder of the programs, or in it; links to it may be missing."""
+    """The path of libmaco.so beside the folder of the programs, or in it; links to it may be missing."""
     for folder in (os.path.join(programs, os.pardir, "lib"), programs):
         if found := sorted(glob.glob(os.path.join(folder, "libmaco.so*")), key=len):
             return os.path.abspath(found[0])

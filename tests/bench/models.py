@@ -79,7 +79,7 @@ def imported(binaries, name, folder, world, rows, **changes):
 
 
 def bytes_read(graphs, position):
-    """Of a token on one rank: all params, of the table of embeddings only what the head reads, and rows of caches."""
+    """Bytes that one token reads on one rank: all params, but of the table of embeddings only what the head reads, and the caches' rows."""
     with open(os.path.join(graphs, "weights.json")) as file:
         about = json.load(file)
     sizes = {name: 2 * (param["shape"][0] * (param["shape"][1:] or [1])[0]) for name, param in about["params"].items()}

@@ -1,5 +1,5 @@
-"""Products [M,K] x [N,K]^T in bf16 or f8e4m3 beside cuBLAS (PyTorch, one CUDA graph), in the same run: chains of several products, so that
-weights come from memory. A chain's factor of the peer's speed is its time over ours."""
+"""Products [M,K] x [N,K]^T in bf16 or f8e4m3, compared with cuBLAS (PyTorch, one CUDA graph) in the same run. Each is a chain of several
+products, so that weights come from memory. A chain's factor of the peer's speed is the peer's time over ours."""
 import argparse
 import math
 
@@ -7,7 +7,7 @@ import gpu_bench
 
 
 def graph(m, n, k, count, dtype):
-    """Products there and back: [M,K] -> [M,N] -> [M,K] ..."""
+    """A chain of products: [M,K] -> [M,N] -> [M,K] ..."""
     lines = ["graph products {", f"  input x_0 : {dtype}[{m}, {k}]"]
     for i in range(count):
         rows, columns = (n, k) if i % 2 == 0 else (k, n)
@@ -50,7 +50,7 @@ def layers(text):
 
 
 def layer_shapes(ranks):
-    """N, K and how many in a row of what each of so many ranks has, by name."""
+    """The products that each of `ranks` ranks has: name, N, K and how many are chained."""
     for layer, n, k in (("qkv", 10240 // ranks, 8192), ("o", 8192, 8192 // ranks), ("gate+up", 57344 // ranks, 8192),
                         ("down", 8192, 28672 // ranks)):
         yield layer, n, k, 4 if n * k < 60e6 else 2

@@ -47,7 +47,7 @@ def main():
         ours = bench.maco(name, graph)
         theirs = None if args.no_peers else peer(args.count, dependent, args.launches)
         bench.add(tasks=name, count=args.count, maco_us=ours, peer_us=theirs, us_a_task=None if not ours else round(ours / args.count, 3))
-    # Of few tasks the launch and the first of each worker are a good part; of many it is the workers' rate that shows.
+    # With few tasks, the launch and each worker's first task take much of the time. With many, the workers' rate shows.
     series = {"linear": []}
     for count in args.equal:
         one, speeds = None, []

@@ -30,12 +30,12 @@ VALUES = """graph n {
   output y = copy(s)
 }
 """
-# All capitals in sources that ask for variables, but none themselves.
+# Strings of capitals, in sources that read variables, that are no variables.
 NO_VARIABLES = {"MACOCUB1"}
 
 
 def variables_read():
-    """Those that the sources ask the environment for: strings of capitals in files that do so."""
+    """The environment variables that sources read: strings of capitals in files that read the environment."""
     found = set()
     for folder in ("ir", "compiler", "runtime", "tools"):
         for path in sorted((ROOT / folder).rglob("*")):
@@ -69,7 +69,7 @@ class Test:
             print(what)
 
     def words(self):
-        """A word that is nearly right."""
+        """Misspelt commands, options and words are refused with a suggestion."""
         near = [
             ("macoc", ["--target", "sm_90"], "--target: 'sm_90' is unknown; did you mean 'sm_90a'?"),
             ("macoc", ["--board", "h20"], "--board: 'h20' is unknown; did you mean 'h200'?"),
@@ -133,7 +133,7 @@ class Test:
             self.expect("help all the same", self.run(program, "--help", env={"MACO_CACHE_MB": "abc"}), 0, output="Environment:")
 
     def dumps(self):
-        """What a pass printed is no graph of a user's, and what other programs take is named."""
+        """A dump of a pass is refused as a user's graph, and the message names the program that takes it."""
         with tempfile.TemporaryDirectory() as folder:
             graph = os.path.join(folder, "g.maco")
             with open(graph, "w", encoding="utf-8") as file:
@@ -189,7 +189,7 @@ class Test:
             self.expect("a pointer", self.run(*run, f"--inputs={pointer}"), 2, "is a pointer of Git LFS")
             self.expect("a list", self.run(*run, f"--inputs={pointer},{folder}/b.x"), 2, "--inputs takes one file, and can be repeated")
             self.expect("no name", self.run(*run, "--inputs", ""), 2, "--inputs: the name of a file is empty")
-            # What is merely wrong is told as before.
+            # An error in a graph is reported as ever.
             wrong = GRAPH.replace("relu(x)", "relu(z)")
             self.expect("a wrong graph", self.run("macoc", "-", text=wrong), 1, "'z'")
 

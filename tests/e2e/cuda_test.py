@@ -43,7 +43,7 @@ def runs(args, graph):
     cubin = run(args.macoc, graph, f"--target={target}", "--emit=cubin", "--reparse", "--verify=each", "-o", os.devnull)
     if cubin.returncode != 0 and "NVRTC was not found" not in cubin.stderr:
         return f"{target}: status {cubin.returncode}\n{cubin.stderr}"
-    # nvcc, which has other headers than NVRTC, where there is one; of every other kernel.
+    # Every other kernel is also compiled with nvcc, if there is one: it has other headers than NVRTC.
     if turn % 2 or not NVCC:
         return ""
     with tempfile.TemporaryDirectory() as folder:

@@ -136,7 +136,7 @@ def main():
                 file.write(f"graph {name}(world = {WORLD.get(name, 1)}) {{{body}}}\n")
             programs[name] = subprocess.run([args.macoc, path, "--target", "cpu", "--emit=program"], capture_output=True, text=True,
                                             check=True).stdout
-        # The one that lasts comes first.
+        # The case that takes longest comes first.
         cases += sorted(KNOWN, key=lambda case: case[3] != "hung")
         chosen = []
         for name, program in programs.items():

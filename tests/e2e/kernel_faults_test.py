@@ -58,7 +58,7 @@ FAULTS_GRAPH = """graph faults(world = 2) {
 """
 MEETS = 99  # threads that meet for ever
 
-# Kinds of accesses, of so many bytes at `p`, a char pointer, with `v`, a float: to write, and to read into `v`.
+# Kinds of accesses at `p`, a char pointer: how many bytes, code that writes the float `v`, and code that reads into `v`.
 KINDS = {
     "float": (4, "*(float*)p = v;", "v += *(const float*)p;"),
     "float2": (8, "*(float2*)p = make_float2(v, v);", "v += ((const float2*)p)->y;"),
@@ -150,7 +150,7 @@ class Tests:
             raise RuntimeError(said)
 
     def fault(self, case):
-        """Status 4, and what is said names rank 1, the op and what it did."""
+        """Checks that the run ends with status 4, and that its message names rank 1, the op and the fault."""
         mode, options, words = case
         status, said = self.run(self.args.maco_run, self.folder / "faults.kernel.cu", "--device=cpu", "--timeout=3",
                                 f"--scalar=mode={mode}", *options)

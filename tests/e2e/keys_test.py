@@ -387,7 +387,7 @@ for kind in ("send", "recv"):
     case(kind, key, CHANGES, ROUND, message({"dst": "2 - rank"}, {"src": "2 - rank"}, first=kind, world=3))
     case(kind, "if", CHANGES, ROUND,
          message({"dst": "(rank + 1) % 3", "if": "rank < 2"}, {"src": "(rank + 2) % 3", "if": "rank > 0"}, first=kind, world=3))
-    # Both ends have one, which says no more than who meets whom.
+    # Both ends have the tag, and a tag only says which ends meet.
     case(kind, "tag", SAME, ROUND, message({"dst": "(rank + 1) % 3", "tag": 4}, {"src": "(rank + 2) % 3", "tag": 4}, world=3), None)
     case(kind, "tag of one end", REFUSED, ROUND, with_op(ROUND, int(kind == "recv"), tag=4), names="with tag 4")
 case("recv", "shape", SAME, ROUND, with_op(ROUND, 1, shape=F), None)

@@ -45,7 +45,7 @@ def numpy_ops(np):
 
 
 def numbers(np):
-    """By name: the values of a shape, and the dtypes that can hold them."""
+    """Kinds of values by name: a function from a shape to values, and the dtypes that can hold them."""
     random = np.random.default_rng(7)
     normal = random.standard_normal
     wide = ("f32", "bf16")
@@ -72,7 +72,7 @@ def graph_of(dtype):
 
 
 def error_of(np, found, right):
-    """As --check has it, of the whole tensor; of what is all zero, none."""
+    """The relative error of the whole tensor, as --check computes it; 0 if nothing differs."""
     norm = np.sqrt((right * right).sum())
     apart = np.sqrt(((found - right) ** 2).sum())
     return 0.0 if apart == 0 else apart / norm if norm > 0 else np.inf

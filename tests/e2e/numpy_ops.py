@@ -61,7 +61,7 @@ COMPARISONS = {"eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_
 
 
 def own_dtype(op, dtypes):
-    """That of a temporary, by those of the inputs; None without any."""
+    """The dtype of an op's temporary, from the dtypes of its inputs; None without inputs."""
     if op["op"] == "argmax":
         return "i32"
     if op["op"] in COMPARISONS:

@@ -70,7 +70,7 @@ class Test:
         return started
 
     def ended(self, started, seconds, status, says, what):
-        """All of these end in time with the status; what they say together."""
+        """Checks that all processes end in time with the status. Returns what they wrote, joined."""
         end = time.monotonic() + seconds
         said = ""
         for rank, process in started.items():

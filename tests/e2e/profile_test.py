@@ -90,7 +90,7 @@ def problems(program, events, loads):
         start, end = starts[id_], ends[id_]
         if start["at"] > end["at"]:
             wrong.append(f"the arrow of {start['name']} goes {start['at'] - end['at']} ns back in time")
-        # It leaves from within a slice, and reaches one where it begins, or of packets ends or signals.
+        # An arrow starts within a slice, and ends within a slice of a task for which its event arrives.
         leaves = [s for s in lanes.get((start["pid"], start["tid"]), []) if s["begin"] <= start["at"] <= s["end"] and s["name"] != "wait"]
         reaches = [key for key, s in slices.items() if key[0] == end["pid"] and s["tid"] == end["tid"] and
                    s["begin"] <= end["at"] <= s["end"] and start["name"] in program.tasks[key[1]]["arrives"]]
@@ -172,7 +172,7 @@ def main():
             if name == BROADCAST and all(program.runs(rank, task) for rank in range(program.world) for task in program.tasks):
                 told(name, ["every rank runs every task"])
 
-        # A kernel of its own, for another machine; without a trace.
+        # A kernel compiled for another machine, run without a trace.
         graph = os.path.join(EXAMPLES, "allreduce.maco")
         kernel = os.path.join(folder, "kernel.cu")
         subprocess.run([args.macoc, graph, "-o", kernel], check=True)

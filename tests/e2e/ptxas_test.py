@@ -49,7 +49,7 @@ PAIR = """graph pair {
   output y = swiglu(g, u)
 }
 """
-# Of few tiles, which consumers send as they store them, and of many, which other warps send.
+# The first matmul has few tiles, which consumers send as they store them; the second has many, which other warps send.
 SENT = """graph sent(world = 2) {
   input x : bf16[256, 4096]
   input z : bf16[2048, 1024]

@@ -258,7 +258,7 @@ class Maker:
             self.emit(kind, [x.name], dtype, x.entries, max(x.magnitude, 2), **attrs)
 
     def choice(self):
-        """Of two tensors, or one and a number, by a comparison of numbers that no op has rounded."""
+        """A `where` by a comparison of numbers that no op has rounded: it chooses between two tensors, or a tensor and a number."""
         a = self.pick(self.dtype(), lambda v: v.exact)
         whole = a.dtype == "i32"
         kind = self.r.choice(["eq", "ne", "lt", "le", "gt", "ge"])
@@ -422,7 +422,7 @@ class Maker:
         if t == "i32":
             self.emit(kind, [v.name], t, v.entries[:-1], WRAPPED)
             return
-        # Of squares, so that sums don't cancel.
+        # It reduces squares, so that sums don't cancel.
         square = self.emit("mul", [v.name, v.name], t, v.entries, v.magnitude**2)
         dtype, attrs = self.typed(square)
         self.emit(kind, [square.name], dtype, v.entries[:-1], v.magnitude**2 * (v.last if kind == "sum" else 3), **attrs)

@@ -50,7 +50,7 @@ CHAIN = "graph c {\n" + "".join(f"  param p{i} : f32[4, 8]\n" for i in range(12)
 
 
 def inputs_test(folder, run, expect):
-    """Files that leave tensors out, have them twice, or can't be named so."""
+    """Files that leave tensors out, have them twice, or have names that the option refuses."""
 
     def file(name, tensors):
         write_safetensors(os.path.join(folder, name), tensors)
@@ -136,7 +136,7 @@ def main():
             sys.exit(f"the kernel has no '{old}'")
         return text.replace(old, new, count)
 
-    # Rows of a state beyond the dim's actual value: first seen to be left alone.
+    # Rows of a state beyond the dim's actual value: the first run leaves them alone, the second writes them.
     state = kernel(STATE)
     expect("a state of actual rows", run(state, "--dim", "n=3", "--launches", "2"), 0, "'s'")
     spoiled = edited(state, "using rows = Value<0>;", "using rows = Const<64>;")

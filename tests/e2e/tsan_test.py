@@ -21,14 +21,14 @@ GRAPH = os.path.join(HERE, "tsan_control.maco")
 PREPARED = os.path.join(HERE, "..", "ir", "prepared_tasks.maco")  # whose tasks a signaller prepares
 ADDR_NO_RANDOMIZE = 0x0040000
 
-# Of the kernel's text: what makes an order, and the same without it.
+# Code of the kernel that orders accesses, and what replaces it to remove the order.
 KERNEL = [
     ("release of local events", "add_release_gpu(word, 1);", "add_relaxed(word, 1);"),
     ("release of peer events", "store_release_sys(peer_word(", "store_relaxed(peer_word("),
     ("acquire of local events", "load_acquire_gpu(word)", "load_relaxed(word)"),
     ("acquire of peer events", "load_acquire_sys(word)", "load_relaxed(word)"),
 ]
-# The same of a kernel with prepared tasks.
+# Likewise in a kernel with prepared tasks.
 SLOTS = [
     ("release of prepared tasks", "store_release_cta(&memory->ready,", "store_relaxed(&memory->ready,"),
     ("release of a task's slot", "store_release_cta(&memory->done,", "store_relaxed(&memory->done,"),

@@ -59,7 +59,7 @@ def every_kind(folder, world):
     for dtype in tiny.TYPES:
         c.add(f"m.{dtype}", random.standard_normal((12, 18)) * 3, dtype)
         c.add(f"n.{dtype}", random.standard_normal(24), dtype)
-    # Rounding that is no tie, one that is, too large for f16, subnormal there, and what no type rounds.
+    # Values that are rounded, in a tie or not, that f16 can't hold, that are subnormal in f16, and that no type rounds.
     c.add("edge", [1 + 2**-9, 1 + 2**-8, 1 + 3 * 2**-8, 65519, 65520, 1e-7, -3e-6, -0.0, np.inf, -np.inf, 3e38, 2.0**-133], "f32")
     c.add("cube", np.arange(4 * 3 * 2).reshape(4, 3, 2), "bf16")
     names = list(c.tensors)
@@ -261,7 +261,7 @@ def damage_test(t):
         os.remove(shards[which])
         pathlib.Path(shards[which]).write_bytes(intact[which])
 
-    # Places of files that lead elsewhere, and other wrong words of weights.json.
+    # Paths that lead out of the folder, and other wrong values in weights.json.
     path = os.path.join(graphs, "weights.json")
 
     def with_map(what, change, *said):

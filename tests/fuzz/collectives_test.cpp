@@ -34,7 +34,7 @@ struct Variant {
   std::string name;
   std::string kind;
   std::vector<std::string> attrs;
-  std::vector<std::string> send = {};  // for a recv: its send's
+  std::vector<std::string> send = {};  // of a recv: the attributes of its send
   bool has(const char* attr) const {
     return std::find(attrs.begin(), attrs.end(), attr) != attrs.end();
   }

@@ -22,10 +22,10 @@ inline constexpr ir::DType kDTypes[] = {ir::DType::F32, ir::DType::F16, ir::DTyp
 enum class RolesKind : uint8_t { Auto, Counts, Ranges };
 inline constexpr size_t kRolesKinds = 3;
 
-/// The features that a dtype takes are divided into so many graphs.
+/// Into how many graphs the features that a dtype takes are divided.
 inline constexpr uint64_t kRounds = 2;
-/// Each of these is made as so many graphs: one is compiled with two kinds of roles, the other with
-/// the third.
+/// How many graphs are made of each of these: one is compiled with two kinds of roles, the other
+/// with the third.
 inline constexpr uint64_t kGraphsOfRoles = 2;
 /// Seeds below this one cover every feature with every dtype that it takes, at every number of
 /// ranks, without and with dims, for every kind of roles: each with each.

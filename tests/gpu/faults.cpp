@@ -41,7 +41,7 @@ const char* const kAhead = R"(graph faults(world = 2) {
   barrier() @meet
   output z = exp(y)
 })";
-// Leaves the kernel and comes back.
+// A task hands the all-reduce over to NCCL, and a later one takes the result back.
 const char* const kHanded = R"(graph faults(world = 2) {
   input x : f32[8, 256]
   n = softmax(x)

@@ -33,7 +33,7 @@ int terminal = 2;     // standard error, of which the target's part goes nowhere
 void say(const char* text) {
   if (write(terminal, text, std::strlen(text)) < 0) _exit(1);
 }
-// The signal handler's part: no memory is asked for.
+// Called by the signal handler, so it allocates no memory.
 void keep(const char* why) {
   uint64_t hash = 14695981039346656037u;
   for (const char c : current) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211u;

@@ -291,7 +291,7 @@ def waits_bounded(tree):
 
 
 def waits_compare(tree):
-    """What a wait waits for is reached with >=, never told by !=."""
+    """Loops that wait compare with >=, never with !=."""
     for path, _, code in device_texts(tree):
         for start, header, body in loops(code):
             inner = any(AGAIN.search(h + b) for _, h, b in loops(body))
@@ -478,7 +478,7 @@ VERB = re.compile(r"\b(?:am|is|isn't|are|aren't|has|have|must|can't|cannot|may|w
 
 
 def sentence_of(literal):
-    """The words of a message, without what is filled in, or () if the string is no sentence."""
+    """The words of a message without its placeholders, or () if the string is no sentence."""
     text = re.sub(r"\{[^{}]*\}", " ", literal)
     words = tuple(re.findall(r"[A-Za-z][A-Za-z']*", text))
     return words if len(words) > 1 and VERB.search(text) else ()

@@ -31,7 +31,7 @@ FINDING = re.compile(r"^(\S+?):(\d+):(\d+): (?:warning|error): (.*) \[([\w.,-]+)
 
 
 def flags_of(command):
-    """What of a compile command matters to those who only read."""
+    """The flags of a compile command that parsing alone needs."""
     words, kept = shlex.split(command), []
     for i, word in enumerate(words):
         if word.startswith(("-D", "-I", "-std=")):

@@ -11,7 +11,7 @@ TWINS = {
     "mock": lambda subject: MOCK,
 }
 FOLDERS = {"gpu": "runtime/device/intrinsics/", "cpu": "runtime/cpu/intrinsics/"}
-# Of the CPU target's own: what includes the others, and what they stand on.
+# Headers that only the CPU target has: the one that includes all others, and those that these include.
 NO_SUBJECT = {"runtime/cpu/intrinsics/intrinsics.h", "runtime/cpu/intrinsics/cpu_context.h", "runtime/cpu/intrinsics/calls.h"}
 MACROS_OF = {"runtime/device/intrinsics/machine.cuh", "runtime/cpu/intrinsics/machine.h", MOCK[0]}
 SPECIFIERS = re.compile(r"\b(?:MACO_FN|inline|constexpr|static)\s+|\[\[\w+\]\]\s*")

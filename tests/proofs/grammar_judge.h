@@ -1,4 +1,4 @@
-// A mutant's fate: who refuses it, or its run against the reference.
+// What becomes of a mutant: which check refuses it, or how its run compares with the reference.
 #pragma once
 
 #include <functional>
@@ -48,7 +48,7 @@ struct Ended {
 };
 Ended in_child(const std::function<std::string()>& work, int seconds);
 
-/// What `work` says of items 0 to `count`, in several processes.
+/// work(0) to work(count - 1), run in several processes.
 std::vector<std::string> in_workers(size_t count, int workers,
                                     const std::function<std::string(size_t)>& work);
 

@@ -15,13 +15,14 @@ struct Field {
   std::string key;            // its place in the grammar: "task wait lag"
 };
 
-/// Items of one type behind each other.
+/// Consecutive items of one type.
 struct List {
   std::string type;       // "access"
   std::string separator;  // between two items
   std::vector<std::pair<size_t, size_t>> items;
   size_t begin = 0, end = 0;  // with what goes when the last item goes: "after(" and ")"
-  // The list that it is an item of, and which: it goes with its last item. -1: none.
+  // The list of which this list is an item, and which item; -1: none. When the last item of this
+  // list goes, this list goes too.
   int parent = -1;
   size_t item = 0;
 };

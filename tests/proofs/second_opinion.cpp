@@ -155,7 +155,7 @@ class Graph {
       }
   }
 
-  /// In an order of time; false if there is a cycle.
+  /// Sorts the nodes topologically; false if there is a cycle.
   bool sort() {
     std::vector<uint32_t> missing(into_.size());
     std::vector<std::vector<uint32_t>> out(into_.size());
@@ -368,7 +368,7 @@ bool meet(const Bytes& a, const Bytes& b) {
   }
   const Bytes &few = a.rows <= b.rows ? a : b, &many = a.rows <= b.rows ? b : a;
   for (int64_t row = 0; row < few.rows; ++row) {
-    // The first row of `many` that ends behind the begin of this one.
+    // The first row of `many` that ends behind the start of this one.
     const int64_t begin = few.start + row * few.pitch, end = begin + few.width;
     const int64_t past = begin - many.start - many.width;
     const int64_t first = many.rows == 1 || past < 0 ? (past < 0 ? 0 : 1) : past / many.pitch + 1;

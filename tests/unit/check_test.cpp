@@ -170,7 +170,7 @@ TEST_CASE("a comparison may fall either way where what is compared was rounded",
   CHECK_FALSE(ok(true, {-3, near + 1e-3, 2}, {1, 1, 0}));
   CHECK_FALSE(ok(true, {-3, near + 1e-6, 2}, {1, 2, 0}));
   CHECK_FALSE(ok(true, {-3, INFINITY, 2}, {1, 1, 0}));
-  // What is bound is the same everywhere.
+  // x is bound, and so the same on both sides: no difference is allowed.
   CHECK(ok(false, {0.25, 0.5, 1}, {1, 0, 0}));
   CHECK_FALSE(ok(false, {0.25, 0.5, 1}, {1, 1, 0}));
 }

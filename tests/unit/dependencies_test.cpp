@@ -1,4 +1,4 @@
-// What tasks depend on, against a look at every byte of every two tasks.
+// Checks find_dependencies against a comparison of every byte of every two tasks.
 #include "compiler/passes/dependencies.h"
 
 #include <fmt/format.h>

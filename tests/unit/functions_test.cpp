@@ -259,7 +259,7 @@ TEST_CASE("weights in line are those of a lone row that eight warps share") {
   }
   m.sums = 1;
   m.N = 64;
-  // Slices of six pages of eight columns; of two columns at least.
+  // Slices are six pages of eight columns; no slice has fewer than two columns.
   m.K = 6144;
   CHECK(functions::matmul_line_columns(m) == 8);
   CHECK(refused([](auto& l) { l.N = 60; }));

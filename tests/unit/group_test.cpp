@@ -164,13 +164,13 @@ TEST_CASE("two processes of one rank hear that") {
     std::vector<GroupPlace> places = {{0, 3, name}, {1, 3, name}, {2, 3, name}};
     places.push_back(places[static_cast<size_t>(rank)]);
     const auto said = meet(places, {{}, {}, {}, {}}, 3000);
-    // One of them at least hears it, or waits for others in vain; these meet if it came too late to
-    // be in their way.
+    // At least one process hears of the two, or waits for others in vain. The others meet if the
+    // second one came too late to be in their way.
     int told = 0;
     for (const std::string& one : said) {
       const bool named = one.find(fmt::format("two processes say that they are rank {}", rank)) !=
                          std::string::npos;
-      // Whoever comes after the two have ended waits for them in vain.
+      // A process that comes after the two have ended waits for them in vain.
       CAPTURE(one);
       const bool late = one.find(" did not come within ") != std::string::npos;
       CHECK((one.empty() || named || late));
@@ -178,7 +178,7 @@ TEST_CASE("two processes of one rank hear that") {
     }
     CHECK(told >= 1);
   }
-  // Without a third: whoever has met nobody yet hears it, too.
+  // Without a third process, each that has met no other yet hears of the two.
   for (const int rank : {0, 1}) {
     const std::vector<GroupPlace> places = {{rank, 2, name}, {rank, 2, name}};
     for (const std::string& one : meet(places, {{}, {}}))

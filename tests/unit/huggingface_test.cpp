@@ -166,7 +166,7 @@ TEST_CASE("The parts of all ranks together are the whole, once or as often as th
           for (const Run& run : runs_of(k, r))
             for (int64_t i = run.begin; i < run.end; ++i)
               ++of_k[static_cast<size_t>(run.from + i - run.begin)];
-          // A query stands where its keys do: the group's head by head behind each other.
+          // The queries of a key's group lie on the key's rank, head by head behind each other.
           const int64_t each = q["local"].get<int64_t>() / k["local"].get<int64_t>();
           std::vector<int64_t> keys(static_cast<size_t>(k["local"].get<int64_t>() / 3), -1);
           for (const Run& run : runs_of(k, r))

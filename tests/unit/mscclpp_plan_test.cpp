@@ -43,12 +43,12 @@ Result import_text(const std::string& text, const frontend::PlanOptions& options
   return r;
 }
 
-/// What is said of collectives that do a piece of their work.
+/// Parts of messages about collectives that do only a part of their work.
 constexpr const char* kPieces[] = {
     " leaves ",       "which nothing ",      " counts chunk ",  "comes to a deadlock",
     " reduces chunk", "nothing orders them", "and so does rank"};
 
-/// What is said of the import when it is compiled.
+/// The messages of a compilation of the imported text.
 std::string compiled(const std::string& text) {
   ir::Diagnostics d;
   const auto graph = api::read_graph("imported.maco", text, d);

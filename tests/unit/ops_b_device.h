@@ -628,7 +628,7 @@ struct AttendTile {
   static constexpr double scale = kNegative ? -0.3 : 0.3, softcap = 0;
   static constexpr i64 window = 0;
 };
-// To base 2 such scores grow, and the least there is would not be finite.
+// In base 2 such scores grow, and kLeast times the factor would not be finite.
 template <class C>
 struct SteepScores : C {
   static constexpr double scale = 1.1;
@@ -789,7 +789,7 @@ template <class C, class N_>
 struct StepWithNorms : C {
   using N = N_;
 };
-// The same angles, of which cosines and sines stand in tables of kCols columns.
+// Tables of kCols columns hold the cosines and sines of the same angles.
 template <class C, i64 kCols>
 struct StepByTables : C {
   static constexpr bool tabled = true;

@@ -72,7 +72,7 @@ TEST_CASE("a hint orders nothing") {
       with(changed("write row[0:1, 32:64]", "write row[0:1, 32:64] t[0:1, 0:64]"),
            "read row[0:1, 0:64]", "read row[0:1, 0:64] t[0:1, 0:64]");
   CHECK_THAT(verdict(other), Contains("race: matmul 'row' tile 1 writes t[0:1, 0:64]"));
-  // And who waits for one waits all the same.
+  // A wait for a hint still waits: without its signal there is a deadlock.
   CHECK_THAT(verdict(changed("read x[0:1, 0:64]; write row[0:1, 0:32]; signal row.sent, row.sent.0",
                              "read x[0:1, 0:64]; write row[0:1, 0:32]; wait row.sent; signal "
                              "row.sent, row.sent.0")),

@@ -21,7 +21,7 @@ struct Folder {
   Folder() { std::filesystem::create_directories(path); }
   ~Folder() { std::filesystem::remove_all(path); }
   std::string file(const std::string& name) const { return (path / name).string(); }
-  /// A file with this header and so many bytes of data.
+  /// A file with this header and `data` bytes of data.
   std::string raw(const std::string& header, size_t data) const {
     std::string text(8, '\0');
     for (size_t i = 0; i < 8; ++i) text[i] = static_cast<char>(header.size() >> (8 * i) & 255);

@@ -1,5 +1,5 @@
-// Loaders that load as soon as waits are over, before the consumers come: what the loader's own CTA
-// writes for them needs no wait, so that a row of the kernel's tables tells how far back that is.
+// Loaders that load as soon as waits are over, before the consumers come. What the loader's own CTA
+// writes for them needs no wait: a row of the kernel's tables says how far back the writer is.
 #include <regex>
 #include <string>
 #include <vector>

@@ -36,7 +36,7 @@ inline const std::string kSum =
 }
 )";
 
-// Two tiles send halves of a row; one task reads both, and another that of the first.
+// Two tiles send halves of a row. One task reads both halves, another only the first.
 inline const std::string kSent =
     R"(program sent stage=synced world=1 target=cpu ctas=4 arena=512 {
   uses consumers=256 loaders=32 registers=224 head=2048 scratch=16384

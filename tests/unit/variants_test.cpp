@@ -47,7 +47,7 @@ std::unique_ptr<Session> on_cpu(const std::string& kernel, const SessionOptions&
   return runtime::make_cpu_session(kernel, options, status);
 }
 
-/// Says what it is told.
+/// A session that records the calls it gets.
 class Teller final : public Session {
  public:
   Teller(ir::Manifest manifest, std::string name, std::string& said)

@@ -82,7 +82,7 @@ TEST_CASE("an event between ranks that reaches one GPU is refused, with both end
   CHECK_THAT(verdict(with(with(kExchange, "rotation=2 offset", "rotation=2 packets offset"),
                           "arrived peer", "arrived packet scope=gpu")),
              Contains(reason));
-  // By name or by distance.
+  // The signal may name its peers or count them from its own rank.
   for (const char* ranks : {"all", "shift(1)"})
     CHECK_THAT(verdict(with(with(with(kExchange, "arrived peer", "arrived peer scope=gpu"),
                                  "to others", std::string("to ") + ranks),
@@ -114,7 +114,7 @@ TEST_CASE("a relaxed signal or wait is refused by what may be seen too early") {
   for (const Case& c : cases)
     CHECK_THAT(verdict(with(kExchange, c.from, c.to)), Contains(c.reason));
 
-  // Nothing in common, but an order all the same.
+  // The tasks have no bytes in common, but must keep their order.
   const std::string after = with(kExchange, "write y[0:4, 0:8]; wait summed",
                                  "write y[0:4, 0:8]; wait summed, relaxed done");
   CHECK_THAT(verdict(after),
@@ -211,7 +211,7 @@ TEST_CASE("emitted counters have the scope that the Program says") {
   CHECK_THAT(sys, Contains("static constexpr bool kSysCounters = true;"));
   CHECK(rows(sys, 2) == uses);
   CHECK(rows(sys, 0) + rows(sys, 2) == rows(gpu, 0));
-  // Peers' words have one scope, whatever is said.
+  // Signals to peers have sys scope, whatever scope the event has.
   const std::string peers = emitted(diagnostics, [](Program& p) {
     for (Event& e : p.events)
       if (e.kind != EventKind::Local) e.scope = Scope::Sys;

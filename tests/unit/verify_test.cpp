@@ -94,7 +94,7 @@ TEST_CASE("tasks of a stream in the wrong order hang or read too early") {
 
 TEST_CASE("a slot that is used again a launch too early is a race") {
   // With one copy, a fast rank's next put meets the slow rank's read of this one. Two copies need
-  // no acknowledgement here: who is two launches ahead has heard from the other in between.
+  // no acknowledgement here: a rank that is two launches ahead has heard from the other in between.
   const std::string once = with(kSum, "rotation=2 ", "");
   const std::string told = verdict(once);
   CHECK_THAT(
@@ -131,7 +131,7 @@ TEST_CASE("ranks that leave out a task that others wait for are refused") {
       verdict(with(kSum, "sm=2 place=0:", "sm=2 place=0 ranks=0x1:")),
       Contains("count: exchange 'y' (combine) tile 0 on rank 0 waits for event 'arrived' from rank "
                "1, which never signals it there"));
-  // A local event is still signalled there.
+  // A rank that leaves a task out still signals the task's local events.
   CHECK_THAT(verdict(with(kSum, "t1 c0#1 compute sm=1 place=0:",
                           "t1 c0#1 compute sm=1 place=0 ranks=0x1:")) +
                  "accepted",

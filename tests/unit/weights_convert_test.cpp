@@ -17,7 +17,7 @@ namespace {
 using ir::DType;
 constexpr DType kTypes[] = {DType::F32, DType::F16, DType::BF16};
 
-// Whatever bits may come: all of 16 bits; of 32 those at which rounding changes, and others.
+// All bit patterns of 16 bits; of 32 bits, those at which rounding changes, and some others.
 std::vector<std::byte> all_bits(DType type) {
   std::vector<uint32_t> bits;
   if (type == DType::F32) {

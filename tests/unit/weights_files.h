@@ -30,7 +30,7 @@ struct CheckpointTensor {
   std::vector<std::byte> bytes;
 };
 
-/// Writes a file, with so many blanks behind its header, and adds it and its tensors to `map`, the
+/// Writes a file, with `blanks` blanks behind its header, and adds it and its tensors to `map`, the
 /// JSON of weights.json.
 inline void write_checkpoint_file(const CheckpointFolder& folder, const std::string& name,
                                   const std::vector<CheckpointTensor>& tensors, size_t blanks,

@@ -157,7 +157,7 @@ TEST_CASE("what tasks read, write and send follows the actual rows") {
     CHECK(a.read * 4 <= c.read);
     CHECK(a.read < b.read);
     CHECK(b.read < c.read);
-    // What is written is the rows and nothing else: in proportion, but for what packets round up.
+    // Only the rows are written: bytes grow in proportion, but for what packets round up.
     CHECK(a.written > 0);
     CHECK(a.written * 32 <= c.written);
     CHECK(b.written * 2 == c.written);

@@ -200,7 +200,7 @@ std::string Editor::expanded(SourceLocation at, StringRef text) const {
     if (sources_.isBeforeInTranslationUnit(m.at, at)) defined[m.name] = m.text;
   std::string source;
   for (const auto& [name, directive] : defined) source += directive + "\n";
-  // A number that no other text has.
+  // Text elsewhere in the source gets other numbers.
   source += fmt::format("#define __COUNTER__ {}\n", 100000 + sources_.getFileOffset(at));
   const PresumedLoc place = sources_.getPresumedLoc(at);
   if (place.isValid())

@@ -116,7 +116,7 @@ class Extractor final : public Extraction, private Editor {
   /// it everywhere.
   void lambda_edits();
 
-  /// The first word of a declaration: attributes may stand before the begin that Clang reports.
+  /// The first word of a declaration: attributes may stand before the location that Clang reports.
   SourceLocation first_word(const Decl& d) const;
 
   /// Leaves out functions of the host, in classes too.

@@ -22,7 +22,8 @@ struct Scope {
 };
 /// The scopes of all templates around a function or a class, innermost first.
 std::vector<Scope> scopes_of(const clang::Decl& inner);
-/// Whether an instance is made before the text ends. Its body may decide the type that it returns.
+/// Whether Clang must instantiate `f` before the end of the translation unit: its body may decide
+/// the type that it returns.
 bool needed_soon(const clang::FunctionDecl& f);
 
 /// A type that identifies an instance: as the template's text spells it, and spelt with its

@@ -477,8 +477,8 @@ bool expand(Texts& texts, const std::set<Again::Expansion>& expansions) {
   return true;
 }
 
-// What looks like template arguments Clang reads twice until it knows better. With unknown names
-// each `<` behind another doubles the time.
+// Clang reads what looks like template arguments twice if it proves to be something else. With
+// unknown names each further `<` doubles the time.
 std::optional<KernelError> opens_too_often(const std::string& path, StringRef text) {
   constexpr int most = 16;  // 0.3 s
   LangOptions options;

@@ -25,7 +25,7 @@ namespace {
 struct Value {
   enum class Kind : uint8_t { Unknown, Int, Pointer };
   Kind kind = Kind::Unknown;
-  int64_t number = 0;  // Int; Pointer: bytes behind the tensor's begin
+  int64_t number = 0;  // Int; Pointer: offset in the tensor, in bytes
   size_t arg = 0;      // Pointer
   static Value of(int64_t n) { return {Kind::Int, n, 0}; }
   bool is_int() const { return kind == Kind::Int; }
@@ -740,7 +740,7 @@ class Thread {
   const std::array<int64_t, 3> at_;
   int64_t& steps_;
   Reports* reports_;               // for accesses outside of what is declared
-  std::vector<int64_t>* touched_;  // instead: the touched bytes behind each tensor's begin
+  std::vector<int64_t>* touched_;  // instead: by tensor: how many bytes are touched from its start
   int64_t own_steps_ = 0;
   std::map<const ValueDecl*, Value> variables_;
   std::map<const ValueDecl*, Value> references_;  // to places in tensors

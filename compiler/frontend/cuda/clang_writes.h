@@ -1,4 +1,4 @@
-// Finds who writes and reads the data to which a pointer among a function's parameters points.
+// Finds writes and reads of the data to which a pointer among a function's parameters points.
 #pragma once
 
 #include <clang/AST/Decl.h>

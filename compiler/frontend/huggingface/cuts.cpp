@@ -8,7 +8,7 @@ namespace maco::frontend::huggingface {
 
 namespace {
 
-// Rows of a multiple of so many elements are multiples of 16 bytes in every type.
+// Rows whose length is a multiple of this many elements are multiples of 16 bytes in every type.
 constexpr int64_t kAligned = 16;
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }

@@ -71,7 +71,7 @@ void tile(TileContext& c) {
       }
     }
     if (hop == hops) return;
-    const int64_t place_of = hop + 1 - base.places;  // the hop that used the place before
+    const int64_t place_of = hop + 1 - base.places;  // the last hop that used this place
     if (place_of > 0) c.wait(task, read[at(place_of, t)], next);
     auto& event = arrived[at(hop + 1, t)];
     event = ring.arrival(fmt::format("arrived.{}.{}", hop + 1, t), base.packets);

@@ -381,7 +381,7 @@ class ByAuthor {
     values_.write(x, found, *made);
     return true;
   }
-  // The same without looking at chunks, except for packets, for which blocks wait.
+  // As move, without looking at chunks, except for packets, for which blocks wait.
   bool time(uint32_t t, const ChunkAction& x) {
     for (const ChunkCell& c : x.from)
       if (const Cell& cell = cells_[values_.place(c)]; cell.packets && cell.write.thread != t)

@@ -210,7 +210,7 @@ Arrivals begin_arrivals(TileContext& c) {
   // Each result goes out as one packet, from whoever has it.
   if (packets) e.sent = ir::DType::F32;
   const bool in_two = c.word("algorithm", "auto") == "twoshot", blocks = adds_up(c);
-  // The rows are the matmul's, of which a block has some.
+  // `rows` counts rows of the matmul; a block has some of them.
   if (!blocks) e.rows = std::get<ir::ValueRef>(c.value("rows", x.rows).value);
   if (in_two && !blocks) e.slot_div = c.world();
   e.mode = blocks             ? functions::PeerMode::Each

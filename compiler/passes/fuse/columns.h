@@ -1,4 +1,4 @@
-// Ops that read some columns of a matrix in place of all, and how ropes turn heads.
+// Ops that read some columns of a matrix in place of all, and how ropes rotate heads.
 #pragma once
 
 #include <optional>

@@ -19,7 +19,7 @@ inline constexpr const char* kAllRules = "all";
 /// Exactly one of `fold` and `join` is set.
 struct FuseRule {
   std::string name;     // of the stage, as --no-fuse takes it
-  std::string summary;  // what becomes one op
+  std::string summary;  // which ops become one op
   /// Folds everything in the graph that the rule knows. Returns false if it has reported an error.
   bool (*fold)(ir::Graph&, PassContext&) = nullptr;
   /// Adds to a group of elementwise ops what can be one op with them. All such rules are asked

@@ -139,7 +139,7 @@ class Ropes : public Fold {
     }
   }
 
-  // Gives matmuls the operand with sines and cosines, which is made at the graph's begin.
+  // Gives matmuls the operand with sines and cosines, which is made at the graph's start.
   void add_sines() {
     FreshNames names(graph_);
     std::vector<Op> made;

@@ -36,9 +36,9 @@ std::string refuse_result(const ir::Graph& graph, const ir::Op& op, ir::TensorId
 /// Why `op` must be an op of its own, or "": a constraint concerns it, its result must be written
 /// to memory, or it reads a state, which may change until its readers run.
 std::string refuse_op(const ir::Graph& graph, const Uses& uses, const ir::Op& op);
-/// Why the op that makes `y` can't do more with its sums ("turns" them, "appends" them: `verb`), or
-/// "". It may be no matmul, already do something else with its sums that can't be beside
-/// `stage`, or have constraints of the user's.
+/// Why the op that makes `y` can't do more with its sums ("rotates" them, "appends" them: `verb`),
+/// or "". The op may be no matmul, may already do something with its sums that excludes `stage`, or
+/// may have constraints of the user's.
 std::string refuse_maker(const ir::Graph& graph, const Uses& uses, ir::TensorId y, const char* verb,
                          const char* stage);
 

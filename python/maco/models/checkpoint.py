@@ -33,8 +33,8 @@ _CHANGE_TOKENS = {
 
 @dataclass(frozen=True)
 class Settings:
-    """`eos`: ids that end an answer. `repetition_penalty`: what generation_config.json says, 1 if nothing. `positions`: for so many the
-    model is made, if that is known."""
+    """`eos`: ids that end an answer. `repetition_penalty`: what generation_config.json says, 1 if nothing. `positions`: how many the model
+    is made for, if that is known."""
 
     eos: frozenset[int]
     repetition_penalty: float
@@ -56,7 +56,7 @@ def json_file(folder: str, name: str) -> dict[str, Any]:
 
 
 def settings(folder: str, eos: Iterable[int] = ()) -> Settings:
-    """Of config.json and generation_config.json; the ids in `eos`, which an importer found, end answers, too."""
+    """The settings in config.json and generation_config.json; the ids in `eos`, which an importer found, end answers, too."""
     config, own = json_file(folder, "config.json"), json_file(folder, "generation_config.json")
     ids = set(eos)
     nested = config.get("text_config")

@@ -143,7 +143,7 @@ def chat(words: Sequence[str]) -> int:
     first = [] if given.system is None else [{"role": "system", "content": given.system}]
     try:
         with _loaded(given) as llm:
-            llm.chat([*first, {"role": "user", "content": "."}], max_new_tokens=0)  # what is missing for a chat is told at once
+            llm.chat([*first, {"role": "user", "content": "."}], max_new_tokens=0)  # reports at once what is missing for a chat
             _talk(llm, first, _how(given))
     except KeyboardInterrupt:
         return _INTERRUPTED

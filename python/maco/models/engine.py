@@ -95,7 +95,7 @@ class Engine:
         self._options = {"target": "cpu"} if device == "cpu" else gpu_options(gpu or 0)
         self._sessions: dict[str, Session] = {}
         self._logits_of = ""  # the kind of the launch that logits are of
-        self._launched = 0  # of the answer: so many ids are there, or will be
+        self._launched = 0  # of the answer: how many ids there are, or will be
         self.under_way = False
         """Something may have been launched that nobody has waited for."""
         self.told = False
@@ -238,7 +238,7 @@ class Engine:
             yield self._found(i)
 
     def chosen(self, ids: Sequence[int], count: int, choose: Callable[[Any], int]) -> Iterator[int]:
-        """The same, with ids that `choose` takes from logits, f32[vocabulary]."""
+        """As `greedy`, with ids that `choose` takes from logits, f32[vocabulary]."""
         self.read(ids)
         for i in range(count):
             self._found(i)
@@ -249,7 +249,7 @@ class Engine:
                 self.step()
 
     def logits(self, ids: Sequence[int]) -> Any:
-        """Of every position of a prompt: f32[len(ids), vocabulary], NumPy's."""
+        """The logits of every position of a prompt: f32[len(ids), vocabulary], NumPy's."""
         numpy = need_numpy()
         made = numpy.empty((len(ids), self.vocabulary), numpy.float32)
         pos = 0
@@ -283,7 +283,7 @@ class Engine:
         return self._read_logits(1)[0]
 
     def _read_logits(self, rows: int) -> Any:
-        """Of the last launch, f32[rows, vocabulary]; a copy."""
+        """A copy of the logits of the last launch, f32[rows, vocabulary]."""
         numpy = need_numpy()
         session = self._sessions[self._logits_of]
         info = session._find("logits")
@@ -357,7 +357,7 @@ class Engine:
             raise
 
     def settle(self) -> None:
-        """Waits for what is under way, the processes of a group together. Raises why it failed. Once an answer, or `give_up`."""
+        """Waits for what is under way; a group's processes do it together. Raises why it failed. An answer calls it or `give_up` once."""
         for kind, session in self._sessions.items():
             if kind not in self._waited:
                 self._waited.add(kind)  # also if Ctrl-C comes meanwhile: the others have waited, too
@@ -365,7 +365,7 @@ class Engine:
         self.under_way = False
 
     def give_up(self) -> Error | None:
-        """The same behind an error or Ctrl-C: ends soon what waits for other ranks in vain, and gives why a launch failed."""
+        """As `settle`, after an error or Ctrl-C: soon ends launches that wait for other ranks in vain. Gives why a launch failed."""
         why = None
         for kind, session in self._sessions.items():
             if kind in self._waited:
@@ -384,12 +384,12 @@ class Engine:
         return why
 
     def begin(self) -> None:
-        """Of each answer: what is under way has been waited for."""
+        """Begins an answer. What was under way has been waited for."""
         self.under_way, self.told = True, False
         self._waited.clear()
 
     def close(self) -> None:
-        """Frees it. Doing so twice is allowed."""
+        """Frees sessions and memory. May be called twice."""
         for kind in ("verify", "prefill", "decode"):
             if kind in self._sessions:
                 self._sessions.pop(kind).close()

@@ -69,7 +69,7 @@ def checkpoint_folder(folder: str | os.PathLike[str]) -> str:
 
 
 def element_type(dtype: DTypeLike | None) -> DType | None:
-    """One that a model may be computed in. Raises `maco.Error` for others."""
+    """The dtype, if a model may be computed in it; None for None. Raises `maco.Error` for others."""
     if dtype is None:
         return None
     found = as_dtype(dtype)

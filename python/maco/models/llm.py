@@ -220,7 +220,7 @@ class LLM:
         and their ids; a piece an id without a tokenizer. The last one has the `finish_reason`. Close it to end early.
 
         Ctrl-C ends it, and the LLM can be used again. Raises `maco.Error` for prompts that are empty, longer than `max_seq` - 1 or have
-        ids that the model hasn't, and for other arguments out of range.
+        ids that the model doesn't have, and for other arguments out of range.
         """
         single, asked = _prompts(prompts)
         request = self._request(max_new_tokens, temperature, top_k, top_p, min_p, repetition_penalty, seed, stop)
@@ -391,7 +391,7 @@ class LLM:
                 raise
             except BaseException as error:
                 if self._group is not None and not turn.engine.told:
-                    # They may have got as far as this rank, or wait for it. All open their sessions anew.
+                    # The other ranks may have got as far as this one, or wait for it. All ranks open their sessions anew.
                     self._group.fail(f"{type(error).__name__} {error}".rstrip())
                 why = turn.engine.give_up()
                 if why is not None and isinstance(error, Error):
@@ -413,11 +413,11 @@ class LLM:
         self._owner = own
 
     def _together(self, doing: str, ids: list[list[int]], request: Any) -> _Turn:
-        """Begins with the other ranks; opens everything anew where one of them has been stopped in the middle of an answer."""
+        """Begins a request on all ranks. Opens the sessions anew if a rank was stopped in the middle of an answer."""
         if self._engine is None:
             raise Error("the LLM was closed")
         if self._engine.under_way:
-            self._engine.give_up()  # Ctrl-C has come a second time, while it was waited for
+            self._engine.give_up()  # a second Ctrl-C ended the wait for the engine
         seed = getattr(request, "seed", None)
         group = self._group
         if group is not None:

@@ -21,7 +21,7 @@ _NON_BLOCKING = 1
 
 
 class HostIntegers:
-    """At one address for the host and, with `gpu`, for all GPUs; zeroed. `gpu` is one of those that will use them.
+    """Zeroed integers at one address for the host and, with `gpu`, for all GPUs. `gpu` is a GPU that will use them.
 
     `at` are the integers. Kernels must have ended when they are freed, by `close` or with the object.
     """
@@ -38,7 +38,7 @@ class HostIntegers:
         self.at: Any = (ctypes.c_int32 * count).from_address(self.address)
 
     def close(self) -> None:
-        """Frees them. Doing so twice is allowed."""
+        """Frees the memory. May be called twice."""
         self.at = None
         if self._free:
             self._free()
@@ -123,7 +123,7 @@ class _Gpu:
             self._driver.cuCtxSetCurrent(before)
 
     def host_memory(self, size: int) -> int:
-        """The address of zeroed memory of the host that all GPUs see there."""
+        """The address of zeroed memory of the host; all GPUs see the memory at this address."""
         address, seen = ctypes.c_void_p(), ctypes.c_void_p()
         with self._current():
             allocated = self._driver.cuMemHostAlloc(ctypes.byref(address), ctypes.c_size_t(size), _PORTABLE | _MAPPED)

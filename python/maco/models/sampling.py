@@ -36,7 +36,7 @@ class Sampling:
 
     @classmethod
     def checked(cls, temperature: Any, top_k: Any, top_p: Any, min_p: Any, penalty: Any) -> Sampling:
-        """From arguments of a caller. Raises TypeError and `maco.Error` that name the one that is wrong."""
+        """Makes one from a caller's arguments. Raises TypeError and `maco.Error` that name the wrong argument."""
         return cls(
             _number(temperature, "temperature", 0),
             integer(top_k, "top_k", 0),

@@ -91,7 +91,7 @@ class ChatTemplate:
 
 
 def _texts(folder: str) -> dict[str, str]:
-    """By name. Files have precedence."""
+    """The checkpoint's chat templates by name. Files have precedence."""
     found: dict[str, str] = {}
     file = Path(folder, "chat_template.jinja")
     if file.is_file():

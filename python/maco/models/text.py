@@ -112,7 +112,7 @@ class TextStream:
         if self.stopped:
             return ""
         text = self._held + text
-        # Of several the one that is complete first, wherever ids end.
+        # The stop string that is complete first counts, wherever ids end.
         found = [(at + len(word), at) for word in self._stop if (at := text.find(word)) >= 0]
         if found:
             self.stopped, self._held = True, ""

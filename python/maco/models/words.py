@@ -11,7 +11,7 @@ __all__ = ["Words"]
 
 
 class Words:
-    """Of the checkpoint in a folder. Answers hold them, which may outlive the model."""
+    """The tokenizer and chat template of the checkpoint in a folder. Answers hold this object; they may outlive the model."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder

@@ -59,7 +59,7 @@ def fused(operations: Sequence[Operation]) -> list[Operation]:
 
 
 def _joined(a: Operation, b: Operation) -> Operation | None:
-    """What does both, if an operation can."""
+    """One operation that does both, or None."""
     if a.kind != b.kind and a.kind is not ChannelType.none and b.kind is not ChannelType.none:
         return None
     if a.part != b.part:
@@ -87,11 +87,11 @@ def _alike(a: Operation, b: Operation) -> Operation | None:
         return a
     several = a.name == "get" or (a.name in PUTS and (a.name != "rppkt" or a.sources[0] == b.sources[0]))
     if several and a.sources[0].size == b.sources[0].size:
-        # The second reads what the first left as it was.
+        # Joined, the second would read its sources before the first has written them.
         if any(source.overlaps(target) for source in b.sources for target in a.targets):
             return None
         return replace(both, sources=a.sources + b.sources, targets=a.targets + b.targets)
-    # A second reduction of the same chunk, or of what the first gave, goes on with that.
+    # A second reduction that reads the first one's result, or reduces into the same chunk, continues the first one.
     if a.name not in REDUCES or b.targets != a.targets or a.reduce != b.reduce or b.sources[0] not in (a.sources[0], a.targets[0]):
         return None
     if any(source.overlaps(a.targets[0]) for source in (*a.sources[1:], *b.sources[1:])):
@@ -100,7 +100,7 @@ def _alike(a: Operation, b: Operation) -> Operation | None:
 
 
 def _sent(a: Operation, b: Operation) -> Operation | None:
-    """A reduction whose result goes to peers, or into packets, as well."""
+    """Joins a reduction and a send of its result, to peers or into packets, into one operation."""
     if not a.name.startswith(("re", "rre")) or not b.sources or a.name == "rppkt":
         return None
     result = a.targets[0]

@@ -124,7 +124,7 @@ class Plan:
         }
 
     def _shifted(self, operation: Operation, instance: int) -> Operation:
-        """What an instance does: its share of the chunks."""
+        """The operation on this instance's share of the chunks."""
         n = self._instances
         if n == 1:
             return operation
@@ -233,7 +233,7 @@ class _Block:
         }
 
     def _own(self, number: int) -> int:
-        """Of what each instance has its own: which is this instance's."""
+        """The number of this instance's own copy of thing `number`, of which each instance has one."""
         return number * self._plan._instances + self._instance
 
     def _channel(self, channel: Any) -> int:

@@ -139,7 +139,7 @@ class MemoryChannel(BetweenRanks):
         self._synchronise("rlxwait", tb, data_sync, sync, iter_context)
 
     def flush(self, *_: Any, **__: Any) -> None:
-        """Of port channels only: raises `maco.GraphError`."""
+        """Raises `maco.GraphError`: only port channels have it."""
         raise wrong("flush() is of port channels: what a memory channel wrote is seen after its signal")
 
     def put(
@@ -225,7 +225,7 @@ class MemoryChannel(BetweenRanks):
 
 
 class PortChannel(BetweenRanks):
-    """A channel through ports, as between nodes: others move what it is told to. Each call makes another one: keep it, to use it again."""
+    """A channel through a port, as between nodes: a proxy moves the data. Each call makes another channel: keep one to use it again."""
 
     channel_type = ChannelType.port
 
@@ -336,7 +336,7 @@ class SwitchChannel:
         self.channel_ids = self._program._switch_channel(self)
 
     def at_rank(self, rank: SupportsIndex) -> SwitchChannelRankView:
-        """The same, with the rank that does what it is told."""
+        """A view of this channel whose operations rank `rank` does."""
         return SwitchChannelRankView(self, self._member(rank))
 
     def reduce(
@@ -452,7 +452,7 @@ class SwitchChannel:
         return Chunk(rank, self.buffer_type, a_number(buffer_offset, "buffer_offset", 0), a_number(size, "size", 1))
 
     def _chunks(self, buffer_offset: int, size: int, first: int) -> list[Chunk]:
-        """Those of all ranks of the group, from `first` on."""
+        """The chunks at this place on all ranks of the group, rank `first` first."""
         at = self.rank_list.index(first)
         found = [self._own(rank, buffer_offset, size) for rank in self.rank_list[at:] + self.rank_list[:at]]
         # Scratch memory of other ranks may still be to come.

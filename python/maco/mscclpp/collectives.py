@@ -80,7 +80,7 @@ class Broadcast(Collective):
 
 
 class SendRecv(Collective):
-    """Each rank's input becomes the output of the next. Its plan can be had, but MACO runs it as op `ring_shift` only."""
+    """Each rank's input becomes the output of the next. MACO can give its plan, but runs it only as the op `ring_shift`."""
 
     name = "sendrecv"
 
@@ -89,7 +89,7 @@ class SendRecv(Collective):
 
 
 class TestCollective(Collective):
-    """Buffers of any sizes, which promise nothing. Its plan can be had, but there is nothing that MACO could prove or run."""
+    """Buffers of any sizes. It promises nothing, so MACO can give its plan, but has nothing to prove or run."""
 
     __test__ = False  # to pytest it isn't a test
     name = "test"

@@ -87,11 +87,11 @@ class Rank:
         self.rank = a_rank(rank, self._program.num_ranks, "this")
 
     def get_input_buffer(self) -> BaseBuffer:
-        """What the rank is given."""
+        """The rank's input buffer."""
         return BaseBuffer(self.rank, BufferType.input, 0, self._program._extent(self.rank, BufferType.input))
 
     def get_output_buffer(self) -> BaseBuffer:
-        """What the rank has to give."""
+        """The rank's output buffer."""
         return BaseBuffer(self.rank, BufferType.output, 0, self._program._extent(self.rank, BufferType.output))
 
     def copy(

@@ -1,4 +1,4 @@
-"""What a program is made of, as one value."""
+"""AlgoSpec: the arguments of a CollectiveProgram as one value."""
 
 from __future__ import annotations
 

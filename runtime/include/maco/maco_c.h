@@ -91,7 +91,8 @@ typedef enum {
 // may be NULL.
 MACO_API maco_graph* maco_graph_parse(const char* text, const char* name, maco_error** error);
 MACO_API maco_graph* maco_graph_read(const char* path, maco_error** error);
-// Likewise; its ops may name the collectives of `count` further texts as their algorithm.
+// As maco_graph_parse; the graph's ops may name the collectives of `count` further texts as their
+// algorithm.
 MACO_API maco_graph* maco_graph_parse_with(const char* text, const char* name,
                                            const char* const* collectives, size_t count,
                                            maco_error** error);
@@ -243,7 +244,7 @@ MACO_API maco_code maco_session_write(maco_session* session, int rank, const cha
 MACO_API maco_code maco_session_read(const maco_session* session, int rank, const char* tensor,
                                      void* to, int64_t bytes, maco_error** error);
 
-// The same from byte `offset` of the tensor on.
+// As maco_session_write and maco_session_read, from byte `offset` of the tensor on.
 MACO_API maco_code maco_session_write_at(maco_session* session, int rank, const char* tensor,
                                          int64_t offset, const void* from, int64_t bytes,
                                          maco_error** error);
@@ -293,7 +294,7 @@ typedef struct {
   int reserved;     // 0
   void* const* at;  // one address for each rank of this process
 } maco_place;
-// The same with tensors at other addresses than the bound ones.
+// As maco_session_launch, with tensors at other addresses than the bound ones.
 MACO_API maco_code maco_session_launch_with(maco_session* session, const maco_value* values,
                                             size_t count, const maco_address* addresses,
                                             size_t address_count, const maco_place* places,

@@ -32,7 +32,7 @@ struct Controls {
   void (*fail_next)(int rank);
   /// Makes the next launch of that rank run until it is told to stop.
   void (*hold_next)(int rank);
-  /// Makes the last of so many copies to a device fail.
+  /// Makes the last of the next `copies` copies to a device fail.
   void (*fail_copy)(int copies);
   /// Begins or ends a capture; beginning one forgets what the stream had before. Until it ends,
   /// what CUDA forbids fails on all threads, unless they have allowed it.
