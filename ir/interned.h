@@ -74,7 +74,7 @@ class InternedArrays {
     uint64_t sums[4] = {1, 2, 3, 4};  // apart from each other, so that they don't wait
     while (left >= sizeof sums)
       for (uint64_t& sum : sums) sum = (sum ^ take(8)) * kFactor;
-    while (left >= 8) sums[0] = (sums[0] ^ take(8)) * kFactor;
+    for (size_t n = left / 8; n > 0; --n) sums[0] = (sums[0] ^ take(8)) * kFactor;
     if (left > 0) sums[1] = (sums[1] ^ take(left)) * kFactor;
     uint64_t all = 0;
     for (const uint64_t sum : sums) {

@@ -440,7 +440,8 @@ struct Limits {
 class SharedGraph {
  public:
   SharedGraph() = default;
-  SharedGraph(Graph graph) : graph_(std::make_shared<const Graph>(std::move(graph))) {}
+  SharedGraph(Graph graph)  // NOLINT: a graph is a shared one
+      : graph_(std::make_shared<const Graph>(std::move(graph))) {}
   explicit operator bool() const { return graph_ != nullptr; }
   const Graph& operator*() const { return *graph_; }
   const Graph* operator->() const { return graph_.get(); }

@@ -22,7 +22,7 @@ constexpr double kByte = 1e-6;  // a part of a byte that is nothing
 class Shared {
  public:
   // In bytes a microsecond.
-  Shared(double rate, std::vector<double> caps) : rate_(rate) {
+  Shared(double rate, const std::vector<double>& caps) : rate_(rate) {
     for (const double cap : caps) kinds_.push_back({cap, 0, {}});
   }
   void add(double now, size_t kind, double bytes, size_t user) {

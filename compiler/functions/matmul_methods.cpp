@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "compiler/functions/families.h"
 #include "ir/check.h"
@@ -277,7 +278,8 @@ std::string add_matmul_method(MatmulMethod method) {
     return fmt::format("method '{}' of 'matmul': it doesn't say which tiles it takes",
                        method.name());
   if (std::string why = register_method(method.code); !why.empty()) return why;
-  MACO_CHECK(table().add(method), method.name());
+  const std::string name(method.name());
+  MACO_CHECK(table().add(std::move(method)), name);
   return "";
 }
 

@@ -15,7 +15,7 @@ namespace {
 std::string hint_for_op_name(Check& c, const std::string& name) {
   std::vector<std::string> names;
   for (const ir::Op& op : c.graph.ops) names.push_back(op.name);
-  const std::string near = suggest(c, name, names);
+  std::string near = suggest(c, name, names);
   if (!near.empty() || c.tensors.count(name) == 0) return near;
   const auto t = c.graph.find_tensor(name);
   if (!t) return near;

@@ -21,7 +21,7 @@ Status CudaSession::conclude(std::vector<Status> statuses) {
   waiting_ = false;
   // Captured launches may still run and report, but not for long.
   const bool unsettled = numbered_ && any_report() && all_of(statuses);
-  if (const Status settled = agree(unsettled ? synchronize() : Status{}); !settled) {
+  if (Status settled = agree(unsettled ? synchronize() : Status{}); !settled) {
     if (!options_.group || !options_.group->broken()) return settled;
     const Status failed = lost(settled, cause_of(at(here_.first).reports()));
     dead_ = failed.message;
