@@ -97,6 +97,9 @@ inline void list_boards() {
     figure("f32", m.f32_flops, 1e12, "TFLOP/s");
     figure("device memory", m.memory_rate, 1e9, "GB/s");
     figure("to peers", m.link_rate, 1e9, "GB/s");
+    figure("by one SM", m.sm_memory_rate, 1e9, "GB/s");
+    figure("without loader", m.sm_plain_rate, 1e9, "GB/s");
+    figure("one SM to peers", m.sm_link_rate, 1e9, "GB/s");
     figure("hand-over", m.hand_over, 1, "us");
     figure("with packets", m.packet_hand_over, 1, "us");
     figure("hop to a peer", m.hop, 1, "us");

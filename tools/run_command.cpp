@@ -1,5 +1,4 @@
 #include "tools/run_command.h"
-#include "compiler/frontend/dumps.h"
 
 #include <fmt/format.h>
 
@@ -14,6 +13,7 @@
 #include "compiler/api/dump.h"
 #include "compiler/api/match.h"
 #include "compiler/cost/machine.h"
+#include "compiler/frontend/dumps.h"
 #include "compiler/ops/collectives/chunk_witness.h"
 #include "compiler/verify/explain.h"
 #include "compiler/verify/precedence.h"

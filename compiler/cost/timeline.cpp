@@ -192,7 +192,7 @@ class Run {
       next_task(s, 0);
       fetch(s, 0);
     }
-    look(0);
+    look();
     while (!events_.empty()) {
       const Event e = events_.top();
       events_.pop();
@@ -203,7 +203,7 @@ class Run {
       } else {
         happen(e);
       }
-      look(e.at);
+      look();
     }
     for (const Sm& sm : sm_)
       if (sm.at < streams_[static_cast<size_t>(&sm - sm_.data()) % sms_].size())
@@ -259,7 +259,7 @@ class Run {
     events_.push({at, number_++, what, who, version});
   }
   // Has what is shared tell when it serves somebody next, if that has changed.
-  void look(double) {
+  void look() {
     seen_.resize(shared_.size(), ~uint64_t{0});
     for (size_t i = 0; i < shared_.size(); ++i) {
       if (seen_[i] == shared_[i].version()) continue;
